@@ -87,9 +87,9 @@ def pages(command: F) -> F:
     command = click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")(
         command
     )
-    return click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many to list.")(
-        command
-    )
+    return click.option(
+        "--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many to list."
+    )(command)
 
 
 def as_json(command: F) -> F:

@@ -56,7 +56,9 @@ def _behaviour(command: F) -> F:
             type=click.IntRange(0, MOST_CATCHUP),
             help=f"How many missed firings are made up for, the newest ones. [{DEFAULT_CATCHUP}]",
         ),
-        click.option("--version", metavar="VERSION", help="The version of the workflow. [the default at the time of firing]"),
+        click.option(
+            "--version", metavar="VERSION", help="The version of the workflow. [the default at the time of firing]"
+        ),
         click.option(
             "-q",
             "--queue",
@@ -137,7 +139,9 @@ def create(
 @click.command()
 @click.argument("named", metavar="SCHEDULE")
 @click.option("--cron", metavar="EXPRESSION", help="When it fires from now on.")
-@click.option("-w", "--workflow", shell_complete=known_workflows, metavar="NAME", help="The workflow that it starts from now on.")
+@click.option(
+    "-w", "--workflow", shell_complete=known_workflows, metavar="NAME", help="The workflow that it starts from now on."
+)
 @click.option("--input", "text", metavar="JSON|@FILE|-", help="The arguments of each run from now on.")
 @click.option(
     "--next", "next_fire_at", type=moment, metavar="MOMENT", help="When to fire next, whatever the times say."

@@ -105,7 +105,9 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
     Definition("kagzi_store_errors_total", "counter", ("op", "code"), "Calls of the database that failed."),
     Definition("kagzi_store_up", "gauge", (), "1 if the database answered this scrape, else 0."),
     Definition("kagzi_rpc_requests_total", "counter", ("method", "code"), "Calls answered over gRPC."),
-    Definition("kagzi_rpc_seconds", "histogram", ("method",), "How long calls over gRPC took; long polls wait for work."),
+    Definition(
+        "kagzi_rpc_seconds", "histogram", ("method",), "How long calls over gRPC took; long polls wait for work."
+    ),
     Definition("kagzi_http_requests_total", "counter", ("method", "route", "status"), "Requests answered over HTTP."),
     Definition("kagzi_http_seconds", "histogram", ("method", "route"), "How long requests over HTTP took."),
     Definition("kagzi_build_info", "gauge", ("version",), "Always 1; the label is the version of Kagzi."),

@@ -42,9 +42,9 @@ def annotations_of(fn: Any) -> dict[str, Any]:
 
 
 def types_of(fn: Callable[..., Any], name: str, localns: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Types by parameter, and that of the result as `return`.
+    """Returns types by parameter, and that of the result as `return`.
 
-    Annotations that cannot be resolved are Any, and somebody is told by the `name` the function goes by.
+    Annotations that cannot be resolved are Any, with a warning that names the function by `name`.
     """
     fn = _annotated(fn)
     try:

@@ -13,7 +13,7 @@ from kagzi.api.workflows import RunFilter, WorkflowService
 from kagzi.core.classes import dotted_name
 from kagzi.core.instant import Instant
 from kagzi.core.limits import PAGE_SIZE, check_id, check_name, is_run_id
-from kagzi.core.run import RunStatus
+from kagzi.core.run import RUN_STATUSES, RunStatus
 from kagzi.core.tags import check_tags, read_tag
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.definitions import Workflow

@@ -1,4 +1,4 @@
-"""Children: what they are when they are inserted, and why one could not be. For both databases."""
+"""Decisions about children: what one is when it is inserted, and why it could not be. For both databases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spawn_refused(child: ChildStart) -> bytes:
 
 
 def place_taken(child: ChildStart, step_id: str) -> bytes:
-    """Returns the outcome of a child in whose place another step of its parent stands."""
+    """Returns the outcome of a child whose place is taken by another step of its parent."""
     message = (
         f"step {step_id} of this run is recorded, and not as a child, so {child.workflow_type} was not started; "
         f"give it a key of its own"

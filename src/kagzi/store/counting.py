@@ -1,4 +1,4 @@
-"""Counting runs at a price that does not grow: how much is looked at, and what follows from that.
+"""Counts runs at a price that does not grow: bounds what is looked at, and says what follows from that.
 
 What waits is counted queue by queue along the index of claims, so that a long queue does not hide a short one; what is
 leased by the index of leases; what has finished among the newest runs of a namespace. A count that may be short says
@@ -25,7 +25,7 @@ GROUPS: Final = 10_000
 
 
 class Seen(Struct, frozen=True):
-    """Rows that were looked at, `count` of which are wanted."""
+    """A group of rows that were looked at; `count` of them are wanted."""
 
     namespace: str
     workflow_type: str
@@ -38,7 +38,7 @@ class Seen(Struct, frozen=True):
 
 
 def cut_short(live: Iterable[Seen]) -> bool:
-    """Whether there may be more live runs than these, somewhere."""
+    """Returns whether there may be more live runs than these, somewhere."""
     of_queues: dict[tuple[str, str], int] = {}
     groups = 0
     for seen in live:
@@ -50,7 +50,8 @@ def cut_short(live: Iterable[Seen]) -> bool:
 
 
 def folded(live: Iterable[Seen], newest: Iterable[Seen] = ()) -> list[RunCount]:
-    """`live` are all rows seen that had not finished, `newest` the newest of each namespace, whatever their status."""
+    """Adds up what was looked at: `live` are all rows seen that had not finished, `newest` the newest of each
+    namespace, whatever their status."""
     live, newest = list(live), list(newest)
     of_queues: dict[tuple[str, str], int] = {}
     of_namespaces: dict[str, int] = {}

@@ -28,7 +28,7 @@ class Found(Struct, frozen=True):
 
 
 def stands_in_the_way(start: StartRun, found: Found) -> Started | Conflict:
-    """The answer to a start that could neither join a run nor make one."""
+    """Answers a start that could neither join a run nor make one."""
     if found.run_id != start.run_id:
         return Conflict(
             f"run {found.run_id} of {found.workflow_type} waits in queue {found.task_queue!r}, and this start is for "

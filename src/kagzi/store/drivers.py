@@ -1,4 +1,4 @@
-"""Connections of the caller's own, of whatever driver: which one it is, told without importing any."""
+"""Tells the drivers of callers' connections apart, without importing any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DRIVERS: Final = frozenset({"asyncpg", "psycopg", "sqlalchemy", "django", "sqli
 
 
 def driver_of(connection: object) -> str | None:
-    """The driver of a connection; None if it is not one that we know."""
+    """Returns the driver of a connection; None if it is not one that we know."""
     # Django's `connection` is a proxy, whose class says nothing and whose `__class__` would be asked of the real one.
     for kind in type(connection).__mro__:
         root = kind.__module__.partition(".")[0]
@@ -40,7 +40,7 @@ def is_closed() -> InvalidRequest:
 
 
 class OtherDatabase(InvalidRequest):
-    """A connection leads elsewhere than the app's own."""
+    """Refuses a connection that leads to another database than the app's."""
 
 
 def other_database() -> OtherDatabase:
@@ -51,7 +51,7 @@ def other_database() -> OtherDatabase:
 
 
 def is_async(connection: Any) -> bool:
-    """Whether what is done on a connection is awaited, so that only a running event loop can do it."""
+    """Returns whether the calls of a connection are awaited, so that only a running event loop can make them."""
     driver = driver_of(connection)
     kind = type(connection)
     return driver == "asyncpg" or (
@@ -60,5 +60,5 @@ def is_async(connection: Any) -> bool:
 
 
 def sync_connection_of(connection: Any) -> Any:
-    """SQLAlchemy's Connection of a Connection or Session, sync or async."""
+    """Returns SQLAlchemy's plain Connection of a Connection or Session, sync or async."""
     return getattr(connection, "sync_connection", None) or connection

@@ -1,4 +1,4 @@
-"""Ends of runs: which of them have consequences for others. For both databases."""
+"""Tells which ends of runs have consequences for others. For both databases."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def searched(job: Job) -> RunFilter:
 
 
 def same_job(job: Job, action: JobAction, filter: bytes, options: JobOptions) -> Job | Conflict:
-    """The job that has this id already, if it is the one that is asked for."""
+    """Returns the job that has this id already, if it is the one that is asked for, else a Conflict."""
     if (job.action, job.filter, job.options) == (action, filter, options):
         return job
     return Conflict(f"job id {job.job_id} belongs to another job: {job.action} with another filter or other options")
@@ -147,7 +147,7 @@ class Batch:
             self._reasons[reason] += count
 
     def request(self, run: Run, run_id: str, from_step: str | None = None) -> CancelRun | TerminateRun | RepeatRun:
-        """What is asked for of one run; `run_id` is the id of one that repeats it, `from_step` the whole id of the step
+        """Returns the request that is made for one run; `run_id` is the id of one that repeats it, `from_step` the whole id of the step
         to fork from."""
         match self.job.action:
             case JobAction.CANCEL:

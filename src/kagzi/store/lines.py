@@ -75,7 +75,7 @@ class Line(Struct, frozen=True):
 
     @property
     def first(self) -> bool:
-        """Whether the first that is held was never claimed."""
+        """Whether the first run that is held was never claimed."""
         return self.held_since is None or self.held_since >= BEGUN
 
 
@@ -88,7 +88,7 @@ class Freed(NamedTuple):
 
 
 class Room:
-    """What the limits of a namespace leave room for."""
+    """The room that the limits of a namespace leave."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class Room:
         return other
 
     def full(self, task_queue: str) -> bool:
-        """Whether nothing of the queue may be claimed."""
+        """Returns whether nothing of the queue may be claimed."""
         limit = self._limits.get((Scope.QUEUE, task_queue))
         return limit is not None and limit.most is not None and self._queues[task_queue] >= limit.most
 
     def holds(self, run: Due | Line) -> bool:
-        """Whether the run has to wait for others of its workflow, its limit name or its key."""
+        """Returns whether the run has to wait for others of its workflow, its limit name or its key."""
         own = self._limits.get((Scope.WORKFLOW, run.workflow_type))
         return (own is not None and own.paused_at is not None) or self._reached(run) is not None
 
@@ -161,14 +161,15 @@ class Room:
         return self._turns.get(turn, 0)
 
     def begins_at(self, run: Due | Line) -> Instant:
-        """When the run may begin by the rates that it has never been asked for."""
+        """Returns when the run may begin by its rates, which count a run once, when it is claimed for the first
+        time."""
         if not run.first or not self.rated:
             return self._now
         times = [rate.next_at(self._turns.get(turn, 0), self._now) for turn, rate in self._rates(run)]
         return max(times, default=self._now)
 
     def fair_turn(self, run: Due | Line) -> Turn | None:
-        """The turn of its key, if keys take turns."""
+        """Returns the turn of the run's key, if keys take turns."""
         name = self._name(run.workflow_type, run.limit_name)
         limit = self._limits.get((Scope.WORKFLOW, name))
         return (_FAIR, name, run.limit_key) if limit is not None and limit.fair else None
@@ -210,8 +211,8 @@ class Room:
         return None
 
     def _name(self, workflow_type: str, limit_name: str) -> str:
-        """Whose limits count for a run. One that was started without a name counts for that which its workflow
-        shares."""
+        """Returns the name whose limits count for a run. One that was started without a name counts for that which its
+        workflow shares."""
         return self._shares.get(workflow_type, limit_name) if limit_name == workflow_type else limit_name
 
     def take(self, run: Due | Line) -> None:
@@ -251,8 +252,9 @@ def decide(room: Room, due: Sequence[Due], most: int, now: Instant) -> tuple[lis
 
 
 def _in_turn(room: Room, due: Sequence[Due]) -> list[Due]:
-    """Returns the runs in order. Those whose keys take turns have the same places, among themselves in turn: one of
-    each key, then the second of each; of two keys the one first that had its turn before the other."""
+    """Returns the runs in order. Runs whose keys take turns keep their places as a group, and take them in turn among
+    themselves: one of each key, then the second of each; of two keys the one first that had its turn before the
+    other."""
     keys: Counter[Turn] = Counter()
     order: list[tuple[int, Instant, int]] = []
     for place, run in enumerate(due):
@@ -323,8 +325,8 @@ def free(room: Room, lines: Iterable[Line], now: Instant) -> list[Freed]:
 
 
 def _most_ready(room: Room, line: Line) -> int:
-    """How many of the line may be claimable at once. Those that have begun are let go one by one, because how many
-    there are before the others is not known."""
+    """Returns how many of the line may be claimable at once. Those that have begun are let go one by one, because how
+    many there are before the others is not known."""
     if room.rated and not line.first:
         return min(line.held, 1)
     return min(line.held, READY - line.ready) if room.fair_turn(line) is not None else line.held

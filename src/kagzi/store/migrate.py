@@ -1,4 +1,4 @@
-"""Numbered migrations: reading them, and deciding which ones a database still needs.
+"""Reads numbered migrations, and decides which ones a database still needs.
 
 Migrations are `migrations/0001_initial.sql` and on, beside each store. They go forward only and are never
 edited once released: the database remembers the checksum of each one it has applied, and a difference is
@@ -103,7 +103,8 @@ def _index_statements(text: str, file_name: str) -> Iterator[IndexStatement]:
 
 
 def plan_migrations(known: Sequence[Migration], applied: Iterable[Applied]) -> tuple[Migration, ...]:
-    """The migrations this database lacks, in order; SchemaMismatch when it went another way than we know."""
+    """Returns the migrations that this database lacks, in order; SchemaMismatch if those it has are not the ones that
+    this version knows."""
     present = {entry.number: entry for entry in applied}
     newest = max(present, default=0)
     if newest > len(known):
@@ -127,7 +128,7 @@ def plan_migrations(known: Sequence[Migration], applied: Iterable[Applied]) -> t
 
 
 def check_secret(value: bytes | None, name: str) -> bytes:
-    """A secret as it was read; there is one, unless somebody has deleted it."""
+    """Checks that a secret is there, which it is unless somebody has deleted it."""
     if not value:
         raise SchemaMismatch(
             f"the secret {name!r} of the database is missing: it was deleted by hand. Put 32 random bytes under this "

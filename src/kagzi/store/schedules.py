@@ -1,4 +1,4 @@
-"""Firing schedules, as far as it is the same for both databases."""
+"""What both databases share of schedules: planning what fires, and deciding what a change drops."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def fired(
     woken: list[Told],
     now: Instant,
 ) -> Fired:
-    """Returns what the plans came to; `runs` are those that were inserted."""
+    """Returns the result of a turn by its plans; `runs` are those that were inserted."""
     inserted = {run.run_id for run in runs}
     return Fired(
         looked=len(plans),
@@ -165,12 +165,12 @@ def first_firing(cron_expr: str, timezone: str, after: Instant) -> Instant | Non
 
 
 def dropped(buffered_for: Instant | None) -> list[Skip]:
-    """What waited when its schedule was paused or changed."""
+    """Returns the firing that waited when its schedule was paused or changed."""
     return [] if buffered_for is None else [_alone(buffered_for)]
 
 
 def not_fired(cron_expr: str, timezone: str, next_fire_at: Instant | None, now: Instant) -> list[Skip]:
-    """What was due and not fired yet when its schedule, which was not paused, was paused or changed."""
+    """Returns the firings that were due and had not fired when their schedule was paused or changed."""
     if next_fire_at is None or next_fire_at > now:
         return []
     try:
@@ -192,7 +192,7 @@ def refuse_fired(next_fire_at: Instant | None, fired_until: Instant) -> InvalidR
 
 
 def same_schedule(create: CreateSchedule, found: Schedule) -> bool:
-    """Whether a schedule that has this id is what is asked for: then the request came twice."""
+    """Returns whether a schedule that has this id is the one that is asked for, because the request came twice."""
     return (
         all(
             getattr(create, field) == getattr(found, field)
@@ -222,7 +222,7 @@ def changed_template(update: UpdateSchedule) -> tuple[str | bytes | int | None, 
 
 
 def created(declare: DeclareSchedule) -> CreateSchedule:
-    """What is made where nothing has the declared name."""
+    """Returns the schedule to make where nothing has the declared name."""
     declared = declare.declaration
     return CreateSchedule(
         namespace=declare.namespace,

@@ -1,4 +1,4 @@
-"""How a listing looks for runs that match its filter, and how far.
+"""Searches for runs that match a filter, within bounds.
 
 A filter that nothing matches would read the whole table, ten seconds for ten million runs, and be interrupted. So a
 listing looks at a bounded number of runs beyond its cursor and says how far it came; the caller goes on from there if
@@ -110,7 +110,7 @@ def is_search(filter: RunFilter) -> bool:
 
 
 def lead_of(filter: RunFilter, missing: tuple[str, ...] = ()) -> Lead:
-    """Returns what leads a search best, without the indexes that are missing."""
+    """Returns what leads a search best, if these indexes are missing."""
     for lead in _leads(filter):
         if INDEXES.get(lead) not in missing:
             return lead

@@ -13,7 +13,7 @@ _JOINED: Final[dict[str, Any]] = {"join_transaction_mode": "create_savepoint", "
 
 
 def make_session(connection: Any, *, awaited: bool) -> Any:
-    """A session on a connection that is in a transaction already."""
+    """Makes a session on a connection that is in a transaction already."""
     if awaited:
         return import_module("sqlalchemy.ext.asyncio").AsyncSession(bind=connection, **_JOINED)
     return import_module("sqlalchemy.orm").Session(bind=connection, **_JOINED)

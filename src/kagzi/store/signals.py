@@ -1,4 +1,4 @@
-"""Why a signal was not stored, in the same words for every store."""
+"""Explains why a signal was not stored, in the same words for every store."""
 
 from __future__ import annotations
 

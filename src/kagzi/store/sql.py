@@ -48,7 +48,7 @@ _CONSTANTS: Final = {
 
 
 def load_statements(package: str) -> dict[str, LiteralString]:
-    """Every statement in the `sql` folder of a package, by name.
+    """Returns every statement in the `sql` folder of a package, by name.
 
     They come from files of ours and never from a caller, hence LiteralString.
     """

@@ -29,7 +29,7 @@ def identity_of(start: StartRun) -> Identity:
 
 
 def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
-    """Why the run that was found is not what this start asks for; None if it is.
+    """Returns why the run that was found is not what this start asks for; None if it is.
 
     Inputs are compared by their bytes, though a codec may give others for the same value. With an id of the caller's
     choice our own client then looks at what they decode to; a run id it makes anew for every start, and what it sends
@@ -56,7 +56,7 @@ def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
 
 
 def id_taken(run_id: str, workflow_type: str) -> Conflict:
-    """For a run that is to be like another, and is to have this id."""
+    """Makes the error for a repeat whose new run would have the id of another run."""
     return Conflict(f"run id {run_id} belongs to another run, of {workflow_type}")
 
 
@@ -77,8 +77,8 @@ def restarts(start: StartRun, found: Identity, status: RunStatus) -> bool:
 
 
 def superseded(of_run_id: str, by: str, status: RunStatus | None, available_at: int) -> Started | Conflict:
-    """The answer to a repeat of a run that has given its id up before: the run that has taken it over, if that is on
-    its way or has done what was asked for. `status` is None if that run is gone."""
+    """Answers a repeat of a run that has given its id up before: the run that has taken it over, if that is on its way
+    or has done what was asked for. `status` is None if that run is gone."""
     if status is not None and (not status.finished or status is RunStatus.COMPLETED):
         return Started(run_id=by, already_exists=True, status=status, available_at=available_at)
     ended = "was deleted" if status is None else f"has {status}"

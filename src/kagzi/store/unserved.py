@@ -38,7 +38,7 @@ class Line(Struct, frozen=True):
 
 
 class Served:
-    """What workers execute, queue by queue."""
+    """The workflows and versions that workers execute, queue by queue."""
 
     def __init__(self, offers: Iterable[Offer]) -> None:
         self._offers: dict[Queue, set[tuple[str, str | None]]] = {}

@@ -1,4 +1,4 @@
-"""Why values were not stored, in the same words for every store."""
+"""Explains why values were not stored, in the same words for every store."""
 
 from __future__ import annotations
 

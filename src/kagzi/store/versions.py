@@ -21,7 +21,7 @@ EVERY_VERSION: Final = ""
 
 
 def interfaces_of(worker: Registration) -> dict[tuple[str, str], tuple[str, str | None]]:
-    """Summary and schema by workflow and version, of those that the worker describes."""
+    """Returns summary and schema by workflow and version, of those that the worker describes."""
     return {
         (each.workflow_type, each.version or EVERY_VERSION): (each.summary, each.input_schema)
         for each in worker.interfaces
@@ -37,8 +37,8 @@ def assemble(
     workflow_type: str | None,
     limit: int,
 ) -> Versions:
-    """`known` are the versions that were offered or chosen, the newest of each workflow first; `resolved` what starts
-    by name get of each workflow among them. Versions that only runs know of come after them."""
+    """Puts versions together: `known` are those that were offered or chosen, the newest of each workflow first;
+    `resolved` what starts by name get of each workflow among them. Versions that only runs know of come after them."""
     found = {(record.workflow_type, record.version): record for record in known}
     short = cut_short(live)
     for seen in live:

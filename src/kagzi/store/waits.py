@@ -9,7 +9,7 @@ from kagzi.core.run import RunStatus
 
 
 def waiting_for(park: ParkRun) -> str | None:
-    """Returns what a ParkRun says as a JSON list; None if nothing but time wakes the run."""
+    """Returns as a JSON list what a ParkRun waits for; None if nothing but time wakes the run."""
     return msgspec.json.encode(park.waiting_for).decode() if park.waiting_for else None
 
 

@@ -1,4 +1,4 @@
-"""What a worker says of itself beyond its columns: labels and limits, as one JSON value in both databases."""
+"""The part of a worker's row that is one JSON value in both databases: its labels and limits."""
 
 from __future__ import annotations
 

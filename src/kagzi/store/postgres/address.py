@@ -22,7 +22,7 @@ _WRITABLE: Final = frozenset({"read-write", "primary", "any"})
 
 
 class Address(Struct, frozen=True):
-    """Where the database is."""
+    """The address of the database: a URL for each of its servers, and our own options."""
 
     servers: tuple[str, ...]  # a URL each
     where: str  # in words fit for a message: without the password and without options

@@ -67,5 +67,6 @@ class Audit(Noun):
 
 
 def columns_of_entry(entry: AuditEntry) -> tuple[str | None, ...]:
-    """What an entry says besides its namespace, which may be that of a key the statement has yet to find."""
+    """Returns what an entry says besides its namespace, which may be that of a key that the statement has yet to
+    find."""
     return entry.actor, entry.action, entry.target, entry.request_id, entry.peer, entry.result

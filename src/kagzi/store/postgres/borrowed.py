@@ -40,7 +40,7 @@ _IDLE, _FAILED, _UNKNOWN = 0, 3, 4
 
 
 class Borrowed(Protocol):
-    """What the statements of a store need of a connection."""
+    """A connection as the statements of a store need it."""
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Mapping[str, Any]]: ...
 
@@ -64,7 +64,7 @@ async def start_in(connection: object, start: StartRun, *, secret: bytes, now: I
 
 
 async def borrow(connection: Any) -> Borrowed:
-    """The connection as statements need it; InvalidRequest if it is of no use, and nothing was sent on it."""
+    """Returns the connection as statements need it; InvalidRequest if it is of no use, and nothing was sent on it."""
     match driver_of(connection):
         case "asyncpg":
             if connection.is_closed():
@@ -207,8 +207,8 @@ def _by_name(values: Sequence[Any]) -> dict[str, Any]:
 
 @cache
 def _named(statement: str, form: str) -> str:
-    """The statement with named values. In brackets, because a cast follows, whose colons SQLAlchemy would take for
-    another name."""
+    """Returns the statement with named values. They are in brackets, because a cast follows, whose colons SQLAlchemy
+    would take for another name."""
     if form.startswith("%"):
         statement = statement.replace("%", "%%")
     return _NUMBERED.sub(lambda found: f"({form.format('p' + found[1])})", statement)

@@ -1,5 +1,5 @@
-"""What is asked for outside of a lease: cancel, terminate, repeat. Rare, so each by itself: in one statement if the run
-has no parent that would hear of its end, else in a transaction."""
+"""Requests outside of a lease: cancel, terminate, repeat. Rare, so each by itself: in one statement if the run has no
+parent that would hear of its end, else in a transaction."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ async def lock_runs(connection: Connection, runs: Sequence[RunKey]) -> None:
 
 
 async def wake_run(connection: Connection, namespace: str, run_id: str, now: Instant | None) -> WakeAnswer | None:
-    """Hands a run out that waits for a moment, in a transaction that has locked it; None if there is no such run. The
-    lock comes before the statement that reads where the history of the run stands: whoever held it may have written
+    """Makes a run claimable that waits for a moment, in a transaction that has locked it; None if there is no such run.
+    The lock comes before the statement that reads where the history of the run stands: whoever held it may have written
     that."""
     row = await connection.fetchrow(_WAKE_RUN, now, namespace, run_id)
     woken = row is not None

@@ -118,7 +118,8 @@ async def take_outcomes(connection: Connection, taken: Sequence[Taken]) -> None:
 
 
 async def _take_places(connection: Connection, spawns: Sequence[Spawn], now: Instant | None, at: Instant) -> list[Told]:
-    """Of spawns whose step was there: those that it was begun for are spawned after all, the others refused."""
+    """Sorts spawns whose step was there: those for which it was begun are spawned after all, the others refused.
+    Returns the runs that were told."""
     places = [(namespace, parent, spawn.step_id, spawn.attempt) for namespace, parent, spawn in spawns]
     columns = (list(column) for column in zip(*places, strict=True))
     rows = await connection.fetch(_CLEAR_PLACES, *columns)
@@ -133,7 +134,8 @@ async def _take_places(connection: Connection, spawns: Sequence[Spawn], now: Ins
 
 
 async def _refuse_places(connection: Connection, spawns: Sequence[Spawn], now: Instant) -> list[Told]:
-    """Of spawns whose step was there, those whose step is no child: the others came twice, or were kept by a retry."""
+    """Refuses spawns whose step was there and is no child of theirs; the others came twice, or were kept by a retry.
+    Returns the runs that were told."""
     refused = [
         (namespace, parent, spawn.step_id, spawn.attempt, spawn.child.run_id, place_taken(spawn.child, spawn.step_id))
         for namespace, parent, spawn in spawns

@@ -76,7 +76,7 @@ async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Ins
 
 
 class Leased:
-    """What a batch holds for one run under one token."""
+    """The operations of a batch for one run under one token."""
 
     __slots__ = ("chunks", "move", "namespace", "outcomes", "plain", "run_id", "spawns", "steps", "token", "values")
 
@@ -220,7 +220,8 @@ Move = tuple[int, Leased, Transition]
 
 
 class _Afterwards:
-    """What operations need beyond the rows of runs and steps: rare, and sent in the same transaction."""
+    """The statements that some operations need beyond the rows of runs and steps: rare, and sent in the same
+    transaction."""
 
     def __init__(self, runs: list[Leased], moves: list[Move]) -> None:
         self._taken = [
@@ -286,7 +287,7 @@ def _keys(moves: list[Move]) -> tuple[list[str], list[str]]:
 
 
 def fold_steps(steps: list[StepOperation]) -> list[StepOperation]:
-    """One operation for each key: what the row would hold after all of them, in order."""
+    """Folds operations of steps to one for each key, which says what the row would hold after all of them, in order."""
     folded: dict[tuple[str, int], StepOperation] = {}
     for step in steps:
         key = (step.step_id, step.attempt)
@@ -363,7 +364,7 @@ _FAILING: Final[frozenset[type]] = frozenset({FailRun, RetryRun, EndCancelledRun
 
 
 def _is_plain(operation: Operation) -> bool:
-    """Whether nothing follows from an operation but the rows of its run and its steps."""
+    """Returns whether nothing follows from an operation but the rows of its run and its steps."""
     if isinstance(operation, EndCancelledRun):
         return not has_consequences(operation)
     return type(operation) in ROWS or type(operation) is ParkRun
@@ -374,10 +375,10 @@ def _inline(payload: bytes) -> bytes | None:
 
 
 def unless_all(column: Sequence[object], value: object) -> Sequence[object] | None:
-    """The column, unless it holds nothing but this value."""
+    """Returns the column, or None if it holds nothing but this value."""
     return None if column.count(value) == len(column) else column
 
 
 def optional(column: Sequence[object | None]) -> Sequence[object | None] | None:
-    """A column that holds nothing need not be sent."""
+    """Returns the column, or None if it holds nothing and need not be sent."""
     return unless_all(column, None)

@@ -1,4 +1,4 @@
-"""Making connections, and telling an outage from a mistake.
+"""Makes connections, and tells an outage from a mistake.
 
 Every connection is made alike. It allows writes (after a failover the old primary answers, but read-only),
 gives up on statements and locks that hang, and plans for the way our statements are written: each reaches
@@ -120,12 +120,12 @@ class Connector:
 
     @classmethod
     def for_listening(cls, url: str) -> Connector:
-        """To where notifications can be heard. Who names such a place is believed: a pooler in session mode will do,
-        and that takes no settings."""
+        """Makes a connector to where notifications can be heard. An address that is given for this is believed: a
+        pooler in session mode will do, and that takes no settings."""
         return cls(url, settings={}, pooled=False)
 
     def doubt(self, era: int) -> None:
-        """A connection made in this era is broken."""
+        """Notes that a connection made in this era is broken."""
         if era == self.era:
             self.era += 1
 
@@ -151,7 +151,7 @@ class Connector:
         return connection
 
     async def _reach(self, settings: Mapping[str, str]) -> Connection:
-        """A connection to the first server that takes writes, beginning with the one that did last time."""
+        """Connects to the first server that takes writes, beginning with the one that did last time."""
         servers = list(self._servers)
         if len(servers) == 1:
             return await self._open(servers[0], settings)
@@ -194,7 +194,7 @@ class Connector:
         return await self._open_pooled(server, settings)
 
     async def _open_directly(self, server: str, settings: Mapping[str, str]) -> Connection | None:
-        """A connection with a session of its own; None if that cannot be had here."""
+        """Makes a connection with a session of its own; None if that cannot be had here."""
         try:
             connection = await asyncpg.connect(
                 server,
@@ -282,12 +282,13 @@ def _notice_dead_peer(connection: Connection) -> None:
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the database was out of reach, as opposed to a statement that it refused."""
+    """Returns whether the database was out of reach, as opposed to a statement that it refused."""
     return isinstance(error, (*_OUTAGES, asyncpg.InterfaceError)) and not isinstance(error, BAD_VALUES)
 
 
 def translate(error: Exception) -> Exception:
-    """What callers get to see of a driver's error: neither its class nor its text, which quotes SQL and values."""
+    """Returns the error that callers get for a driver's: with neither its class nor its text, which quotes SQL and
+    values."""
     if is_outage(error):
         return Unavailable(f"PostgreSQL did not answer: {_reason(error)}. Trying again is safe")
     if isinstance(error, BAD_VALUES):

@@ -1,4 +1,4 @@
-"""Duties: what somebody has to do for runs whose worker cannot."""
+"""Background duties: what has to be done for runs that no worker takes care of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of limits: the records they become."""
+"""Turns rows of limits into records."""
 
 from __future__ import annotations
 

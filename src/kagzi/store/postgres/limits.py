@@ -65,8 +65,8 @@ class Limits(Noun):
 
     @asks
     async def declare(self, connection: Connection, namespace: str) -> None:
-        """Has the limits be what live workers declare. Two processes that do so at once may write what one of them read
-        before; the later of them has read the later state, because it waits for the lock."""
+        """Makes the declared limits those that live workers declare. Two processes that do so at once may write what
+        one of them read before; the later of them has read the later state, because it waits for the lock."""
         self.indexes.check(_LINES)
         now = self.now()
         async with connection.transaction():
@@ -102,7 +102,7 @@ async def _limits(connection: Connection, namespace: str) -> list[FlowLimit]:
 
 
 async def _left(connection: Connection, namespace: str, scope: Scope, name: str) -> FlowLimit:
-    """What is left of a limit after a change; what limits nothing any more is forgotten."""
+    """Returns what is left of a limit after a change. One that limits nothing any more is deleted."""
     await connection.execute(_FORGET_LIMITS, namespace, False)
     found = [each for each in await _limits(connection, namespace) if (each.scope, each.name) == (scope, name)]
     return found[0] if found else FlowLimit(namespace=namespace, scope=scope, name=name)

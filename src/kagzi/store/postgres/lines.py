@@ -132,7 +132,7 @@ async def unhold(connection: Connection, namespace: str, after: tuple[str, ...],
 
 
 async def read_wait(connection: Connection, namespace: str, run_id: str, now: Instant | None) -> SlotWait | None:
-    """Reads without a lock, for people: what it says may have changed."""
+    """Reads what a run waits for, without a lock, for people: it may have changed since."""
     row = await connection.fetchrow(_READ_WAITING, namespace, run_id, now)
     if row is None or row["place"] is None:
         return None

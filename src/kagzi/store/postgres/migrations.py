@@ -68,7 +68,7 @@ async def _apply_missing(connection: Connection, known: tuple[Migration, ...], r
 
 
 async def missing_migrations(connection: Connection) -> tuple[Migration, ...]:
-    """What this database lacks."""
+    """Returns the migrations that this database lacks."""
     known = known_migrations()
     if not await connection.fetchval(STATEMENTS["migrations_exist"]):
         return known
@@ -104,5 +104,5 @@ async def _missing(connection: Connection, known: tuple[Migration, ...]) -> tupl
 
 
 def _says_something(sql: str) -> bool:
-    """Whether it is more than a comment, which asyncpg cannot execute."""
+    """Returns whether a script is more than a comment, which asyncpg cannot execute."""
     return any(line and not line.startswith("--") for line in map(str.strip, sql.splitlines()))

@@ -46,7 +46,7 @@ _SECONDS_TO_COMMIT: Final = 0.5
 
 
 def not_built(*indexes: str) -> Unavailable:
-    """What somebody is told whose request needs these indexes, which are missing."""
+    """Makes the error for a request that needs these indexes, which are missing."""
     return Unavailable(
         f"this needs indexes that are being built: {', '.join(indexes)}. Try again when they are there; "
         "`kagzi migrate` waits for them"
@@ -64,7 +64,7 @@ class IndexBuilds:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The names of those that are missing, as of the last look."""
+        """The names of the indexes that were missing at the last look."""
         return names_of(self._unbuilt)
 
     def check(self, *indexes: str) -> None:

@@ -1,4 +1,4 @@
-"""How much there is of everything, and when something is next due."""
+"""Counts of everything in a database, and the moments at which something is next due."""
 
 from __future__ import annotations
 

@@ -60,11 +60,11 @@ class Line:
         self.server_pid = 0
 
     async def run(self, work: Work[T]) -> T:
-        """Do the work on this line, to its end even if the caller goes away."""
+        """Does the work on this line, to its end even if the caller goes away."""
         return await to_the_end(self.do(work))
 
     async def close(self) -> None:
-        """Wait for the work under way, then hang up."""
+        """Waits for the work under way, then hangs up."""
         self._closed = True
         async with self._lock:
             connection, self._connection = self._connection, None
@@ -72,7 +72,7 @@ class Line:
                 await hang_up(connection)
 
     async def do(self, work: Work[T]) -> T:
-        """Do the work on this line; for callers that cannot be cancelled."""
+        """Does the work on this line, for callers that cannot be cancelled."""
         async with self._lock:
             collisions = 0
             while True:
@@ -106,7 +106,7 @@ class Line:
                     self._busy_since = None
 
     async def _connected(self) -> tuple[Connection, bool]:
-        """A connection, and whether it has just been made."""
+        """Returns a connection, and whether it has just been made."""
         if self._closed:
             raise Unavailable("the store is closed")
         loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ class Line:
         return connection
 
     async def _renew(self, old: Connection, loop: asyncio.AbstractEventLoop) -> tuple[Connection, bool]:
-        """A new connection in place of one that has grown old; better the old one than none."""
+        """Returns a new connection in place of one that has grown old, or the old one if none can be made."""
         try:
             connection = await self._connect(loop)
         except KagziError:
@@ -196,7 +196,7 @@ _BROKEN = (
 
 
 class Pool:
-    """Some lines for what needs no order. The one used last is taken first, so few are ever opened."""
+    """Several lines, for work that needs no order. The one used last is taken first, so few are ever opened."""
 
     def __init__(self, connector: Connector, chance: random.Random, size: int) -> None:
         self._lines = [Line(connector, chance) for _ in range(size)]
@@ -223,7 +223,7 @@ _under_way: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only 
 
 
 async def to_the_end(work: Coroutine[object, object, T]) -> T:
-    """Await the work in a task of its own, which a caller that is cancelled leaves behind.
+    """Awaits the work in a task of its own, which a caller that is cancelled leaves behind.
 
     The task hands its answer over itself: asyncio.shield() would take two more turns of the loop.
     """
@@ -251,7 +251,7 @@ async def _answer(work: Coroutine[object, object, T], answer: asyncio.Future[T])
 
 
 def lifetime(chance: random.Random) -> float:
-    """For how many seconds to keep a connection."""
+    """Returns for how many seconds to keep a connection."""
     return _AGE_SECONDS * chance.uniform(0.75, 1.25)
 
 

@@ -25,22 +25,23 @@ _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 class PooledConnection(_Connection):
-    """See the module. `settings` must be set before the first statement."""
+    """A connection whose transactions stand by themselves (see above). `settings` must be set before the first
+    statement."""
 
     _begin = _BEGIN
 
     def begin_with(self, settings: Mapping[str, str]) -> None:
-        """How every transaction is to be treated."""
+        """Sets how every transaction is to be treated."""
         self._begin = "; ".join([_BEGIN, *(f"SET LOCAL {name} TO '{value}'" for name, value in settings.items())])
 
     def transaction(self, **_: Any) -> Any:
-        """A transaction; there is none within another, whose end would be that of both."""
+        """Begins a transaction. There is none within another, whose end would be that of both."""
         if self.is_in_transaction():
             raise AssertionError("there is no transaction within another")
         return _Transaction(self.command, self._begin, self.terminate)
 
     async def command(self, text: str) -> None:
-        """Send this as it is."""
+        """Sends a command as it is."""
         await super().execute(text)
 
     async def fetch(self, query: str, *args: object, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rows of runs: the records they become, and the keys they are found by."""
+"""Turns rows of runs into records, and makes the keys that they are found by."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def columns_of(runs: Sequence[RunKey]) -> tuple[list[str], list[str]]:
 
 
 def is_id(text: str) -> bool:
-    """Whether a run can have this id at all."""
+    """Returns whether a run can have this id at all."""
     try:
         UUID(text)
     except ValueError:

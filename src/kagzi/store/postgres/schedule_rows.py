@@ -34,7 +34,7 @@ ScheduleKey = tuple[str, str]  # (namespace, schedule id)
 
 
 class Taken(Exception):
-    """Rolls back what was inserted before the id or the name turned out to be taken."""
+    """Raised to roll back what was inserted before the id or the name turned out to be taken."""
 
     def __init__(self, *, by_id: bool) -> None:
         super().__init__()

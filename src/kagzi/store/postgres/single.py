@@ -1,4 +1,4 @@
-"""A chunk that is alone in its batch, as on an idle system: the same as `chunks`, without arrays."""
+"""Applies a chunk that is alone in its batch, as on an idle system: as `chunks` does, without arrays."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROWS: Final = frozenset({StartStep, CompleteStep, FailStep, CancelStep})  # step
 
 
 async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> Applied | None:
-    """What became of this chunk; None if it is not simple enough and nothing was done."""
+    """Applies this chunk and answers it; None if it is not simple enough, and nothing was done."""
     if chunk.operations and type(chunk.operations[-1]) is SpawnChild:
         return await _spawn(connection, chunk, chunk.operations[-1], now)
     simple = _simple(chunk.operations)
@@ -169,8 +169,8 @@ def seen_by(move: Transition) -> int:
 
 
 def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Transition | None] | None:
-    """At most one step, then at most one transition that touches nothing but the rows of the run and of its parent: a
-    failure only if the run has none and nothing handles it, which the database knows."""
+    """Returns whether a chunk has at most one step, then at most one transition that touches nothing but the rows of
+    the run and of its parent: a failure only if the run has none and nothing handles it, which the database knows."""
     if not 1 <= len(operations) <= 2:
         return None
     first, last = operations[0], operations[-1]

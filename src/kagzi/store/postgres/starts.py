@@ -199,7 +199,7 @@ async def _tell_or_start(connection: Connection, start: StartRun, now: Instant |
 
 
 class _Overtaken(Exception):
-    """Undoes a transaction: another start was inserted with the id, or with the run id, first."""
+    """Raised to undo a transaction: another start was inserted with the id, or with the run id, first."""
 
 
 def _identity(row: asyncpg.Record) -> Identity:
@@ -236,7 +236,7 @@ def _created(row: asyncpg.Record, start: StartRun) -> Started:
 
 
 def _repeated(row: asyncpg.Record, start: StartRun) -> Started:
-    """A start that was made before. Its lease may be gone by now."""
+    """Answers a start that was made before. Its lease may be gone by now."""
     status = _STATUSES[row["status"]]
     ours = start.lease is not None and row["token"] is not None and str(row["token"]) == start.lease.token
     return Started(
@@ -310,5 +310,5 @@ def _parent(start: StartRun) -> tuple[str | None, str | None, int | None]:
 
 
 def _alike(column: list[T]) -> list[T]:
-    """A column that holds the same everywhere is sent once."""
+    """Returns the column as it is sent: once if it holds the same everywhere."""
     return column[:1] if column.count(column[0]) == len(column) else column

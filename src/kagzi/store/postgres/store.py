@@ -125,7 +125,7 @@ class PostgresStore:
         await self._indexes.finish()
 
     async def _on_its_own(self, work: Callable[[Connection], Awaitable[R]]) -> R:
-        """Do work about the schema on a connection made for it, which is given time."""
+        """Does work about the schema on a connection made for it, whose statements may take long."""
         connection = await self._connector.connect(**MIGRATION_SETTINGS)
         try:
             return await work(connection)

@@ -1,4 +1,4 @@
-"""Telling other processes that there is work or that a run has finished, and hearing it from them.
+"""Tells other processes that there is work or that a run has finished, and hears it from them.
 
 Everything here is a hint. Notifications get lost when a connection breaks, behind poolers, and in a failover;
 whoever waits also looks once a second. After every new connection `on_unknown` is called, because nobody
@@ -192,7 +192,8 @@ class Listener:
 
 
 async def are_heard(speaking: Connector, hearing: Connector) -> bool | None:
-    """Whether what is announced one way is heard on the other; None if nobody can listen, behind a pooler."""
+    """Returns whether announcements by one connection are heard on the other; None if nobody can listen, behind a
+    pooler."""
     speaker = await speaking.connect()
     try:
         if hearing is speaking and speaking.pooled:
@@ -217,7 +218,7 @@ async def are_heard(speaking: Connector, hearing: Connector) -> bool | None:
 
 
 def payloads(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Pairs as JSON, in as few texts as the server allows; too many become one that means everything."""
+    """Writes pairs as JSON, in as few texts as the server allows; too many become one that means everything."""
     texts: list[str] = []
     parts: list[str] = []
     size = 2

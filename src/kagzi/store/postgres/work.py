@@ -68,7 +68,8 @@ class Work(Noun):
         return Applied([next(answers.get(type(write), others)) for write in writes], done.woken + asked.woken)
 
     async def _apply_starts(self, starts: list[StartRun]) -> Applied:
-        """Without the index that keeps a key to one run, debounced starts would make one each."""
+        """Applies starts. Debounced ones are refused while the index is missing that keeps a key to one run: each would
+        make one."""
         if _DEBOUNCED not in self.indexes.missing or all(start.debounce is None for start in starts):
             return await self._apply(0, apply_starts, starts)
         others = [start for start in starts if start.debounce is None]

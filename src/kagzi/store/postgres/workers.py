@@ -169,7 +169,7 @@ async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instan
 async def _renew(
     beats: dict[str, Heartbeat], connection: Connection, now: Instant | None
 ) -> tuple[dict[str, list[asyncpg.Record]], dict[str, list[Recovered]]]:
-    """By worker: the runs whose leases were renewed, and those that went back."""
+    """Renews leases; returns, by worker, the runs whose leases were renewed and those that went back."""
     kept: dict[str, list[asyncpg.Record]] = {}
     released: dict[str, list[Recovered]] = {}
     held = [(worker_id, *pair) for worker_id, beat in beats.items() for pair in _held(beat)]
@@ -187,7 +187,7 @@ async def _renew(
 async def _find_lost(
     beats: dict[str, Heartbeat], kept: dict[str, list[asyncpg.Record]], connection: Connection
 ) -> dict[str, list[str]]:
-    """By worker, the runs it lists that are no longer its own. One that it let go of meanwhile still is."""
+    """Returns, by worker, the runs it lists that are no longer its own. One that it let go of meanwhile still is."""
     missing: list[tuple[str, str | None, str, str]] = []
     for worker_id, beat in beats.items():
         renewed = {str(row["run_id"]) for row in kept.get(worker_id, ())}

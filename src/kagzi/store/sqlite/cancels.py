@@ -1,4 +1,4 @@
-"""What is asked for outside of a lease: cancel, terminate, repeat."""
+"""Requests outside of a lease: cancel, terminate, repeat."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cancel(
 
 
 def wake_run(connection: sqlite3.Connection, namespace: str, run_id: str, now: Instant) -> WakeAnswer | None:
-    """Hands a run out that waits for a moment; None if there is no such run."""
+    """Makes a run claimable that waits for a moment; None if there is no such run."""
     woken = execute(connection, "wake_run", (namespace, run_id, now)).rowcount == 1
     row = execute(connection, "find_run_to_cancel", (namespace, run_id)).fetchone()
     if row is None:

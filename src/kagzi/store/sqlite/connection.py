@@ -97,9 +97,7 @@ class Database:
             await writer.stop()
 
     async def write(self, job: Job[T]) -> T:
-        """Run a job in a transaction. Raises Unavailable if it could not be made durable; it then left no
-        trace.
-        """
+        """Runs a job in a transaction. Raises Unavailable if it could not be made durable; it then left no trace."""
         if self._writer is None:
             raise Unavailable("the store is closed")
         return await self._writer.run(lambda connection: self._transact(connection, job))
@@ -110,7 +108,7 @@ class Database:
         return result
 
     async def stand_aside(self, work: Callable[[], T]) -> T:
-        """Have the writer's thread do something else, on another connection: nothing is written here meanwhile."""
+        """Has the writer's thread do something else, on another connection: nothing is written here meanwhile."""
         if self._writer is None:
             raise Unavailable("the store is closed")
         return await self._writer.run(lambda _: work())
@@ -189,7 +187,7 @@ def use_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 
 def begin(connection: sqlite3.Connection) -> None:
-    """Begin a writing transaction, waiting for another process that is in one."""
+    """Begins a writing transaction, and waits for another process that is in one."""
     _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
 
@@ -364,8 +362,8 @@ class _ThreadLane:
         return _WATCH_CLOSELY_SECONDS if self._looks_closely else WATCH_SECONDS
 
     def _look(self) -> None:
-        """Has anybody else written? SQLite does not count what this connection, the only one of ours, wrote
-        itself.
+        """Looks whether another process has written. SQLite does not count what this connection, the only one of ours,
+        wrote itself.
         """
         if self._connection is None:
             return

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to those who use Kagzi."""
+"""Translates SQLite's errors into those of Kagzi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making the database's file, readable by nobody else, and noticing that it is gone."""
+"""Makes the database's file, readable by nobody else, and notices that it is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inboxes of runs: how they grow, and whom that wakes."""
+"""Inboxes of runs: each entry may wake its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases, as their holders may look at them."""
+"""Reading a lease: a held run with its history, for its holder."""
 
 from __future__ import annotations
 

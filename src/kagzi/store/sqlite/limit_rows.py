@@ -1,4 +1,4 @@
-"""Rows of limits: the records they become, and what they hold back."""
+"""Turns rows of limits into records, and tells what they hold back."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def read_paused(connection: sqlite3.Connection) -> Limited:
 
 
 def is_limited(limited: Limited, namespace: str, task_queue: str, workflow_type: str, limit_name: str | None) -> bool:
-    """Whether something holds back runs of this workflow in this queue. Such a run is never born: it has to be claimed,
-    where pauses are looked at."""
+    """Returns whether something holds back runs of this workflow in this queue. Such a run is never born: it has to be
+    claimed, where pauses are looked at."""
     return bool(limited) and not limited.isdisjoint(
         [
             (namespace, Scope.NAMESPACE.value, ""),

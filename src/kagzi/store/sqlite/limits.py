@@ -46,7 +46,7 @@ class Limits(Noun):
 
     @writes
     def declare(self, connection: sqlite3.Connection, namespace: str) -> None:
-        """Has the limits be what live workers declare."""
+        """Makes the declared limits those that live workers declare."""
         now = self.now()
         extras = execute(connection, "live_extras", (namespace,)).fetchall()
         declared = smallest((msgspec.json.decode(queues, type=list[str]), labels) for queues, labels in extras)
@@ -76,7 +76,7 @@ def _limits(connection: sqlite3.Connection, namespace: str) -> list[FlowLimit]:
 
 
 def _left(connection: sqlite3.Connection, namespace: str, scope: Scope, name: str) -> FlowLimit:
-    """What is left of a limit after a change; what limits nothing any more is forgotten."""
+    """Returns what is left of a limit after a change. One that limits nothing any more is deleted."""
     execute(connection, "forget_limits", (namespace, False))
     found = [limit for limit in _limits(connection, namespace) if (limit.scope, limit.name) == (scope, name)]
     return found[0] if found else FlowLimit(namespace=namespace, scope=scope, name=name)

@@ -89,7 +89,7 @@ def read_wait(connection: sqlite3.Connection, namespace: str, run_id: str, now: 
 def _lines(
     connection: sqlite3.Connection, namespace: str, after: tuple[str, ...], now: Instant
 ) -> tuple[list[Line], tuple[str, ...]]:
-    """Lines behind this one, and the last of them if there may be more."""
+    """Returns lines behind this one, and the last of them if there may be more."""
     lines: list[Line] = []
     at = after or _START
     while len(lines) < LINES:

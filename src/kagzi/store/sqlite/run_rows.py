@@ -1,4 +1,4 @@
-"""Rows of runs: the records they become, and the order of claiming."""
+"""Turns rows of runs into records, and computes the order of claiming."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ STATUSES: Final = {status.value: status for status in RunStatus}
 
 
 def claim_key(available_at: Instant, priority: int, now: Instant) -> Instant:
-    """The order of claiming. In the past exactly if the run is due, so one index serves both questions."""
+    """Returns the order of claiming. It lies in the past exactly if the run is due, so one index serves both
+    questions."""
     if available_at > now:
         return available_at
     return min(available_at - priority * AGEING, now)

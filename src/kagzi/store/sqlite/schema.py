@@ -1,6 +1,4 @@
-"""Bringing a database up to date: whoever comes first migrates, in one transaction, and the others find it
-done.
-"""
+"""Brings a database up to date: the process that comes first migrates, in one transaction, and the others find it done."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ def check_version(version: tuple[int, ...]) -> None:
 
 
 def missing_migrations(path: str | None) -> tuple[Migration, ...]:
-    """What a database lacks, without touching it."""
+    """Returns the migrations that a database lacks, without touching it."""
     if path is None or not Path(path).exists():
         return _known()
     try:
@@ -113,7 +111,7 @@ def _applied(connection: sqlite3.Connection) -> list[Applied]:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one: executescript() would commit before it begins."""
+    """Yields the statements of a script one by one: executescript() would commit before it begins."""
     if sqlite3.sqlite_version_info < _STRICT_SINCE:
         script = script.replace(") STRICT, WITHOUT ROWID;", ") WITHOUT ROWID;").replace(") STRICT;", ");")
     pending = ""

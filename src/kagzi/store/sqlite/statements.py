@@ -40,13 +40,14 @@ def execute(connection: sqlite3.Connection, name: str, values: Row = ()) -> sqli
 
 @cache
 def unnumbered(statement: str) -> tuple[str, Callable[[Row], Row] | None]:
-    """Returns a statement with plain question marks, and how to bring its values into their order; None if they are."""
+    """Returns a statement with plain question marks, and how to bring its values into their order; None if they are in
+    it."""
     order = [int(number) - 1 for number in _NUMBERED.findall(statement)]
     return _NUMBERED.sub("?", statement), None if order == list(range(len(order))) else itemgetter(*order)
 
 
 def execute_rows(connection: sqlite3.Connection, name: str, rows: Sequence[Row]) -> int:
-    """Run a statement for all rows; returns how many rows of the table changed."""
+    """Runs a statement for all rows; returns how many rows of the table changed."""
     changed = start = 0
     left = len(rows)
     for width in _WIDTHS:

@@ -22,7 +22,7 @@ def get_steps(
 
 
 def read_history(connection: sqlite3.Connection, namespace: str, run_ids: Sequence[str]) -> dict[str, tuple[Step, ...]]:
-    """The history of each of these runs that has any, events in order of completed_seq."""
+    """Returns the history of each of these runs that has any, events in order of completed_seq."""
     rows = execute(connection, "read_history", (namespace, msgspec.json.encode(run_ids).decode())).fetchall()
     histories: dict[str, list[Step]] = {}
     for row in rows:

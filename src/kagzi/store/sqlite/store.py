@@ -28,7 +28,7 @@ from kagzi.store.sqlite.workers import Workers
 
 
 class SqliteStore:
-    """A file, or with no path a database in memory.
+    """The store in an SQLite file, or without a path in memory.
 
     `now` replaces the host's clock; `inline` replaces threads by calls in the caller's own (see `connection`). A
     `database` that another store has opened is shared with it.

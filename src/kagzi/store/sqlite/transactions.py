@@ -48,7 +48,7 @@ class Transactions:
         self._one_at_a_time = asyncio.Lock()
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
-        """In the thread of the caller, whose connection it is."""
+        """Starts a run in the thread of the caller, whose connection it is."""
         return start_in(connection, start, path=self._database.path, now=self._now())
 
     async def begin(
@@ -101,7 +101,7 @@ class SqliteTransaction:
         self.connection: Any = None
 
     def ask(self) -> asyncio.Future[Applied | None]:
-        """Asks for the turn, which is over when what this returns is done."""
+        """Asks for a turn at writing, which is over when the future that this returns is done."""
         loop = asyncio.get_running_loop()
         self._turn = asyncio.ensure_future(self._database.stand_aside(lambda: self._stand_aside(loop)))
         return self._turn
@@ -117,7 +117,7 @@ class SqliteTransaction:
         self.connection = self._writing.body
 
     def _stand_aside(self, loop: asyncio.AbstractEventLoop) -> Applied | None:
-        """In the writer's thread: nothing else is written until this returns."""
+        """Keeps the writer's thread busy for the turn: nothing else is written until this returns."""
         connection = self._writing.open()
         try:
             begin(connection)
@@ -215,7 +215,7 @@ class _Writing:
     def check(self, step: str) -> None: ...
 
     def taken_back(self) -> sqlite3.Connection:
-        """The connection, as our statements need it."""
+        """Returns the connection as our statements need it."""
         raise NotImplementedError
 
     def close(self) -> None:

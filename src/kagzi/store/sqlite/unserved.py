@@ -45,7 +45,7 @@ def _live_offers(connection: sqlite3.Connection, silent_since: Instant) -> Itera
 
 
 def _lines(connection: sqlite3.Connection) -> Iterator[Line]:
-    """What is set aside, from one workflow and version to the next."""
+    """Yields what is set aside, from one workflow and version to the next."""
     at = ("", "", "", "")
     for _ in range(LINES):
         row = execute(connection, "next_aside", at).fetchone()

@@ -169,8 +169,8 @@ def _beat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant) ->
 def _lost(
     connection: sqlite3.Connection, namespace: str | None, worker_id: str, missing: list[tuple[str, str]]
 ) -> tuple[str, ...]:
-    """Runs listed that carry another token now, or are another worker's. One that the worker itself let go of meanwhile
-    carries the same."""
+    """Returns the runs listed that carry another token now, or are another worker's. One that the worker itself let go
+    of meanwhile carries the same."""
     if not missing:
         return ()
     tokens: dict[str, str | None] = {}
@@ -182,7 +182,7 @@ def _lost(
 
 
 def revoke(connection: sqlite3.Connection, run: tuple[str, str, str, int], now: Instant) -> Recovered:
-    """Take (namespace, run_id, task_queue, priority) from its holder and make it claimable at once."""
+    """Takes (namespace, run_id, task_queue, priority) from its holder and makes it claimable at once."""
     namespace, run_id, task_queue, priority = run
     execute(connection, "revoke_lease", (namespace, run_id, now, claim_key(now, priority, now)))
     execute(connection, "forget_step_timeouts", (namespace, run_id))
@@ -229,7 +229,7 @@ def _json(value: Sequence[str]) -> str:
 
 
 def _find_gone(connection: sqlite3.Connection, limit: int, now: Instant) -> tuple[list[tuple[str]], list[tuple[int]]]:
-    """Workers and events that may go, no more than `limit` together."""
+    """Returns workers and events that may be deleted, no more than `limit` together."""
     workers = execute(connection, "find_gone_workers", (now, limit)).fetchall()
     events = execute(connection, "find_old_worker_events", (now, limit - len(workers))).fetchall()
     return workers, events
