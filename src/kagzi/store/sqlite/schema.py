@@ -1,4 +1,4 @@
-"""Brings a database up to date: the process that comes first migrates, in one transaction, and the others find it done."""
+"""Brings a database up to date: the first process to come migrates, in one transaction; the others find it done."""
 
 from __future__ import annotations
 
