@@ -147,8 +147,8 @@ class Batch:
             self._reasons[reason] += count
 
     def request(self, run: Run, run_id: str, from_step: str | None = None) -> CancelRun | TerminateRun | RepeatRun:
-        """Returns the request that is made for one run; `run_id` is the id of one that repeats it, `from_step` the whole id of the step
-        to fork from."""
+        """Returns the request that is made for one run; `run_id` is the id of one that repeats it, `from_step` the
+        whole id of the step to fork from."""
         match self.job.action:
             case JobAction.CANCEL:
                 return CancelRun(namespace=run.namespace, run_id=run.run_id)
