@@ -114,7 +114,7 @@ class Unavailable(KagziError):
 
 
 class LimitExceeded(Unavailable):
-    """More is under way than the server allows at once. Trying again later is safe."""
+    """There is more of something than is allowed at once. Trying again later is safe."""
 
     code = "LIMIT_EXCEEDED"
 
