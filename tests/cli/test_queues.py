@@ -31,6 +31,14 @@ def test_queues_workflows_and_namespaces_are_paused_and_resumed(home: Shell) -> 
     assert "queue mail was paused by cli:" in home("runs", "show", run["run_id"]).out
     assert home("limits", "pause", "--workflow", "checkout").code == 0
     assert home("namespaces", "pause", "default").code == 0
+    home("start", "checkout", "-i", '["2", 5]', "-q", "sms")
+    states = {line.split("\t")[0]: line.split("\t")[-1] for line in home("queues", "list").out.splitlines()}
+    assert states["sms"].startswith("namespace paused by cli:")
+    doctor = home("doctor", "--json").json
+    (pauses,) = [part for part in doctor["components"] if part["name"] == "pauses"]
+    assert pauses["status"] == "degraded"
+    for words in ("namespace default is paused by", "queue mail is paused by", "workflow checkout is", "provider down"):
+        assert words in pauses["message"]
     limits = home("limits", "list", "--json").json["limits"]
     assert [(each["scope"], each["name"]) for each in limits] == [
         ("namespace", ""),
@@ -44,17 +52,36 @@ def test_queues_workflows_and_namespaces_are_paused_and_resumed(home: Shell) -> 
     assert home("namespaces", "pause", "nowhere").code == 3
     limited = home("limits", "set", "--queue", "mail", "--concurrency", "20")
     assert (limited.code, limited.err.strip()) == (0, "queue mail: at most 20 at once")
+    slow = home("limits", "set", "--queue", "mail", "--concurrency", "20", "--rate", "5/1s", "--burst", "3")
+    assert slow.err.strip() == "queue mail: at most 20 at once, 5 in 1s (burst 3) begin"
     assert (
         home("limits", "set", "--workflow", "checkout", "--key-concurrency", "5", "--json").json["key_concurrency"] == 5
     )
     rows = [line.split("\t") for line in home("limits", "list").out.splitlines()]
-    assert [row[:4] for row in rows] == [["queue", "mail", "20", "-"], ["workflow", "checkout", "-", "5"]]
+    assert rows == [
+        ["queue", "mail", "20, 5 in 1s (burst 3)", "-", "0", "1", "set by hand"],
+        ["workflow", "checkout", "-", "5", "0", "2", "set by hand"],
+    ]
     assert home("limits", "clear", "--queue", "mail").err.strip() == "queue mail: no limit"
     assert home("limits", "set", "--queue", "mail").code == 2
     assert home("limits", "clear").code == 2
     entries = home("audit", "--url", "sqlite:///.kagzi/kagzi.db", "-n", "default", "--json").json["entries"]
     targets = {entry["target"] for entry in entries}
     assert {"queue mail", "workflow checkout", "namespace default"} <= targets
+
+
+def test_a_name_that_nobody_uses_is_told_of(home: Shell) -> None:
+    home("start", "checkout", "-i", '["1", 5]', "-q", "mail")
+    for command in (("queues", "pause", "mial"), ("limits", "set", "--queue", "mial", "--concurrency", "2")):
+        done = home(*command)
+        assert done.code == 0
+        said = "no worker serves queue mial now, and no run is in it; did you mean mail?"
+        assert done.err.splitlines()[-1] == said
+    for command in (("limits", "pause"), ("limits", "set", "--key-rate", "5/1m")):
+        done = home(*command, "--workflow", "chekout")
+        said = "no worker has offered workflow chekout, and no run of it is under way; did you mean checkout?"
+        assert done.err.splitlines()[-1] == said
+    assert "did you mean" not in home("queues", "pause", "mail").err
 
 
 def test_shells_complete_what_is_there(home: Shell) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from kagzi.engine import health
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Unavailable
-from kagzi.store.protocol.overview import Horizon, Survey
+from kagzi.store.protocol.overview import DueRun, Horizon, Survey
 from kagzi.store.sqlite import SqliteStore
 
 NOW = 1_000_000 * SECOND
@@ -83,6 +85,34 @@ def test_the_coordinator_by_what_is_overdue(field: str, age: int, status: str) -
 def test_workers_by_what_waits_for_them(online: int, waited: int | None, status: str) -> None:
     oldest = None if waited is None else NOW - waited * SECOND
     assert health.workers(replace(SURVEY, workers_online=online, oldest_due_at=oldest)).status == status
+
+
+def test_the_run_that_waits_for_a_worker_is_named() -> None:
+    run = DueRun("default", "0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44", "shop", "checkout", "2")
+    late = replace(SURVEY, workers_online=1, oldest_due_at=NOW - 60 * SECOND, oldest_due=run)
+    said = health.workers(late).message
+    assert "checkout version 2 in queue shop; why says `kagzi runs show 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44`" in said
+    elsewhere = replace(late, oldest_due=DueRun("acme", *run.__struct_fields__[1:]))
+    assert health.workers(elsewhere).message.endswith(" -n acme`")
+
+
+@pytest.mark.parametrize(("change", "words"), [("chmod", "read-only"), ("fill", "is full")])
+async def test_a_database_that_can_only_be_read_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, words: str
+) -> None:
+    async with Kagzi(f"sqlite:///{tmp_path}/runs.db") as app:
+        assert (await app.health()).component("disk") is None
+        if change == "fill":
+            monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 100, 0))
+        else:
+            monkeypatch.setattr(os, "access", lambda *_: False)  # as root everything may be written
+        found = await app.health()
+    disk = found.component("disk")
+    assert disk is not None
+    assert (disk.status, found.status) == (HealthStatus.UNHEALTHY, HealthStatus.UNHEALTHY)
+    assert words in disk.message
+    assert f"{tmp_path}/runs.db" in disk.message
+    assert found.can_serve  # what can be read is still answered
 
 
 async def test_an_app_that_is_well() -> None:

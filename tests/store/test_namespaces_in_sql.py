@@ -34,7 +34,6 @@ EXCEPTIONS = {
         "live_offers": _ALL,
         "lock_due_schedules": _ALL,
         "running_loads": _ALL,
-        "survey": _ALL,
         "worker_loads": _ALL,
     },
     "sqlite": {

@@ -11,11 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kagzi.api.admin import WorkerFilter
 from kagzi.cli import output
 from kagzi.cli.main import FAILED, UNREACHABLE
 from kagzi.cli.options import as_json, home_of, run, start_logging, where
+from kagzi.cli.queues import pause_words
 from kagzi.clock import SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
@@ -63,9 +65,9 @@ class Findings(Struct):
 def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> None:
     """Tell whether everything Kagzi needs is there and well.
 
-    Shows versions, every setting with its source, whether the database answers, its schema, whether background duties
-    are done and workers are there. Changes nothing. Exit code 0 if nothing is unhealthy, 1 if something is, 4 if the
-    database cannot be reached.
+    Shows versions, every setting with its source, whether the database answers and can be written, its schema, whether
+    background duties are done and workers are there, and what is paused. What is wrong comes first. Changes nothing.
+    Exit code 0 if nothing is unhealthy, 1 if something is, 4 if the database cannot be reached.
     """
     loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
@@ -137,10 +139,10 @@ async def _ask_server(findings: Findings, url: str, loaded: Loaded, *, quick: bo
                 online = WorkerFilter(namespace=loaded.settings.namespace, status=WorkerStatus.ONLINE)
                 limits = await engine.limits.list(loaded.settings.namespace)
                 workers = (await engine.admin.list_workers(online, page_size=_WORKERS)).items if limits else ()
-                findings.components += _outdated(workers, limits)
+                findings.components += [*_paused(limits), *_outdated(workers, limits)]
     finally:
         await engine.close()
-    findings.components += found.components[:2] if quick else found.components
+    findings.components += [_explained(part) for part in (found.components[:2] if quick else found.components)]
     findings.components += _schedules(schedules)
     database = found.component("database")
     findings.reachable = database is None or database.status is not HealthStatus.UNHEALTHY
@@ -177,7 +179,7 @@ async def _look(findings: Findings, store: Store, settings: Settings, *, quick: 
         if limits:
             online = WorkerFilter(namespace=settings.namespace, status=WorkerStatus.ONLINE)
             workers = await store.workers.page(online, None, _WORKERS, chosen.worker_stale)
-            findings.components += _outdated(workers, limits)
+            findings.components += [*_paused(limits), *_outdated(workers, limits)]
 
 
 async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
@@ -215,6 +217,19 @@ def _schedules(found: Sequence[Schedule]) -> list[ComponentHealth]:
     degraded = any(each.error is not None or each.abandoned for each in found)
     status = HealthStatus.DEGRADED if degraded else HealthStatus.HEALTHY
     return [ComponentHealth("schedules", status, said)] if said else []
+
+
+def _paused(limits: Sequence[FlowLimit]) -> list[ComponentHealth]:
+    """What is paused in the namespace, if anything: runs wait for a person, and not for a worker."""
+    said = "; ".join(f"{limit.about} is {pause_words(limit)}" for limit in limits if limit.paused_at is not None)
+    return [ComponentHealth("pauses", HealthStatus.DEGRADED, said)] if said else []
+
+
+def _explained(part: ComponentHealth) -> ComponentHealth:
+    """The part with the reason for having none: a server tells of all namespaces only to those who may see them."""
+    if part.message or part.status is HealthStatus.HEALTHY:
+        return part
+    return replace(part, message="the server says why only to keys that open all namespaces")
 
 
 def _outdated(workers: Sequence[Worker], limits: Sequence[FlowLimit]) -> list[ComponentHealth]:

@@ -1,9 +1,10 @@
-"""What a shell completes: names of runs, workflows and queues that are there."""
+"""Names of runs, workflows and queues that are there: what a shell completes, and which names nobody uses."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import io
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,10 +12,13 @@ from typing import Final
 
 import click
 
+from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import ManagedEngine
 from kagzi.api.workflows import RunFilter
 from kagzi.cli.options import engine_of, home_of, run
+from kagzi.core.flow import Scope
 from kagzi.core.limits import PAGE_SIZE
+from kagzi.core.worker import WorkerStatus
 from kagzi.errors import KagziError
 
 _PLAIN: Final = re.compile(r"[\w.@/][\w.@/:+,=-]*")
@@ -54,6 +58,31 @@ def known_queues(ctx: click.Context, param: click.Parameter, incomplete: str) ->
         return ["default", *(each.task_queue for each in await engine.admin.count_runs(namespace, live=True))]
 
     return _starting(incomplete, _ask(ctx, look))
+
+
+async def doubt(engine: ManagedEngine, namespace: str, scope: Scope, name: str) -> str | None:
+    """Returns what to say of a queue or workflow that nobody uses: it may be used later, or the name may be wrong."""
+    if scope is Scope.NAMESPACE:
+        return None
+    try:
+        counts = await engine.admin.count_runs(namespace, live=True)
+        if scope is Scope.QUEUE:
+            online = WorkerFilter(namespace=namespace, status=WorkerStatus.ONLINE)
+            workers = (await engine.admin.list_workers(online, page_size=PAGE_SIZE)).items
+            used = {each.task_queue for each in counts} | {queue for worker in workers for queue in worker.queues}
+            said = f"no worker serves queue {name} now, and no run is in it"
+        else:
+            limits = await engine.limits.list(namespace)
+            used = {each.workflow_type for each in counts}
+            used |= {each.workflow_type for each in (await engine.versions.list(namespace)).items}
+            used |= {each.name for each in limits if each.scope is scope and (each.is_declared or each.shares)}
+            said = f"no worker has offered workflow {name}, and no run of it is under way"
+    except KagziError:
+        return None  # a key that may not look
+    if name in used:
+        return None
+    alike = difflib.get_close_matches(name, sorted(used), n=1)
+    return f"{said}; did you mean {alike[0]}?" if alike else said
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
+from kagzi.api.admin import RunCount
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.known import known_queues, known_workflows
+from kagzi.cli.known import doubt, known_queues, known_workflows
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
 from kagzi.core.flow import MOST_CONCURRENCY, FlowLimit, Scope
 from kagzi.core.rate import RateLimit, read_rate
+from kagzi.core.run import RunStatus
 from kagzi.errors import InvalidRequest
 from kagzi.ports.documents.limits import limit_document
 from kagzi.settings import Loaded
@@ -28,32 +32,50 @@ def limits() -> None:
 @where
 @as_json
 def list_limits(url: str | None, namespace: str | None, json: bool) -> None:
-    """List all that holds runs of the namespace back."""
+    """List all that holds runs of the namespace back, and how many runs it is for.
+
+    What is not set by hand is declared by workers.
+    """
     loaded = _settings(url, namespace)
-    found = run(_list(loaded))
+    found, counts = run(_list(loaded))
     if json:
         output.document({"limits": [limit_document(each) for each in found]})
         return
     output.table(
-        ("scope", "name", "at most", "of each key", "state"),
+        ("scope", "name", "at most", "of each key", "running", "pending", "state"),
         [
             (
                 each.scope.value,
                 each.name or "-",
                 _most(each.most, each.effective_rate),
                 _most(each.key_most, each.effective_key_rate),
+                _count([each, *(one for one in found if one.shares == each.name)], counts, RunStatus.RUNNING),
+                _count([each, *(one for one in found if one.shares == each.name)], counts, RunStatus.PENDING),
                 _state(each),
             )
             for each in found
         ],
+        spare=("running", "of each key"),
     )
     if not found:
         output.note(f"nothing holds runs back in {place_of(loaded.settings)}")
 
 
-async def _list(loaded: Loaded) -> tuple[FlowLimit, ...]:
+async def _list(loaded: Loaded) -> tuple[Sequence[FlowLimit], Sequence[RunCount]]:
+    namespace = loaded.settings.namespace
     async with engine_of(loaded) as engine:
-        return await engine.limits.list(loaded.settings.namespace)
+        found = await engine.limits.list(namespace)
+        return found, await engine.admin.count_runs(namespace, live=True) if found else ()
+
+
+def _count(limits: Sequence[FlowLimit], counts: Sequence[RunCount], status: RunStatus) -> str:
+    """Returns how many runs stand so that one of these is for; a + is for "at least"."""
+    those = [
+        each
+        for each in counts
+        if each.status is status and any(limit.concerns(each.task_queue, each.workflow_type) for limit in limits)
+    ]
+    return f"{sum(each.count for each in those):,}{'+' if any(each.at_least for each in those) else ''}"
 
 
 @limits.command("set")
@@ -96,7 +118,7 @@ def set_limit(
     if concurrency is None and key_concurrency is None and rates == (None, None):
         raise click.UsageError("say --concurrency, --key-concurrency, --rate or --key-rate")
     loaded = _settings(url, namespace)
-    _print(run(_change(loaded, *_scope(queue, workflow), concurrency, key_concurrency, *rates)), json)
+    _print(*run(_change(loaded, *_scope(queue, workflow), concurrency, key_concurrency, *rates)), json=json)
 
 
 def _rate(text: str | None, burst: int, option: str) -> RateLimit | None:
@@ -121,7 +143,7 @@ def _rate(text: str | None, burst: int, option: str) -> RateLimit | None:
 def clear(queue: str | None, workflow: str | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Take back what `kagzi limits set` has set. What workers declare counts again."""
     loaded = _settings(url, namespace)
-    _print(run(_change(loaded, *_scope(queue, workflow))), json)
+    _print(*run(_change(loaded, *_scope(queue, workflow))), json=json)
 
 
 async def _change(
@@ -132,15 +154,16 @@ async def _change(
     key_concurrency: int | None = None,
     rate: RateLimit | None = None,
     key_rate: RateLimit | None = None,
-) -> FlowLimit:
+) -> tuple[FlowLimit, str | None]:
+    """Sets a limit or clears it, and returns what is odd about the name, too."""
     namespace = loaded.settings.namespace
     clears = concurrency is None and key_concurrency is None and rate is None and key_rate is None
     async with engine_of(loaded, make=not clears) as engine:
         action = "limits clear" if clears else "limits set"
         async with audited(engine, action, namespace=namespace, target=f"{scope.value} {name}"):
             if clears:
-                return await engine.limits.clear(namespace, scope, name)
-            return await engine.limits.set(
+                return await engine.limits.clear(namespace, scope, name), None
+            limit = await engine.limits.set(
                 namespace,
                 scope,
                 name,
@@ -149,6 +172,7 @@ async def _change(
                 rate=rate,
                 key_rate=key_rate,
             )
+        return limit, await doubt(engine, namespace, scope, name)
 
 
 def _scope(queue: str | None, workflow: str | None) -> tuple[Scope, str]:
@@ -157,7 +181,7 @@ def _scope(queue: str | None, workflow: str | None) -> tuple[Scope, str]:
     return (Scope.QUEUE, queue) if queue is not None else (Scope.WORKFLOW, workflow or "")
 
 
-def _print(limit: FlowLimit, json: bool) -> None:
+def _print(limit: FlowLimit, doubts: str | None, *, json: bool) -> None:
     if json:
         output.document(limit_document(limit))
         return
@@ -165,15 +189,21 @@ def _print(limit: FlowLimit, json: bool) -> None:
     said = [
         f"at most {limit.most} at once" if limit.most is not None else None,
         f"{limit.key_most} of each key at once" if limit.key_most is not None else None,
-        f"{often.text} begin" if often is not None else None,
-        f"{of_keys.text} of each key begin" if of_keys is not None else None,
+        f"{_often(often)} begin" if often is not None else None,
+        f"{_often(of_keys)} of each key begin" if of_keys is not None else None,
     ]
     output.note(f"{limit.about}: {', '.join(filter(None, said)) or 'no limit'}")
+    if doubts is not None:
+        output.note(doubts)
 
 
 def _most(number: int | None, rate: RateLimit | None) -> str:
-    said = [None if number is None else f"{number:,}", None if rate is None else rate.text]
+    said = [None if number is None else f"{number:,}", None if rate is None else _often(rate)]
     return ", ".join(filter(None, said)) or "-"
+
+
+def _often(rate: RateLimit) -> str:
+    return rate.text if rate.burst == 1 else f"{rate.text} (burst {rate.burst:,})"
 
 
 @limits.command()
@@ -194,7 +224,7 @@ def pause(workflow: str, reason: str, url: str | None, namespace: str | None, js
     kagzi limits pause --workflow checkout
     """
     loaded = _settings(url, namespace)
-    print_limit(run(pause_scope(loaded, loaded.settings.namespace, Scope.WORKFLOW, workflow, reason)), json)
+    print_limit(*run(pause_scope(loaded, loaded.settings.namespace, Scope.WORKFLOW, workflow, reason)), json=json)
 
 
 @limits.command()
@@ -210,12 +240,13 @@ def pause(workflow: str, reason: str, url: str | None, namespace: str | None, js
 def resume(workflow: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Hand the runs of a workflow to workers again."""
     loaded = _settings(url, namespace)
-    print_limit(run(resume_scope(loaded, loaded.settings.namespace, Scope.WORKFLOW, workflow)), json)
+    print_limit(run(resume_scope(loaded, loaded.settings.namespace, Scope.WORKFLOW, workflow)), json=json)
 
 
 def _state(limit: FlowLimit) -> str:
     said = [
         None if limit.paused_at is None else pause_words(limit),
+        "set by hand" if limit.is_set else None,
         "keys take turns" if limit.fair else None,
         None if limit.shares is None else f"counts for {limit.shares}",
     ]

@@ -172,7 +172,7 @@ def pause(name: str, reason: str, url: str | None, json: bool) -> None:
 
     Runs can be started meanwhile, and wait. `kagzi namespaces disable` refuses starts instead.
     """
-    print_limit(run(pause_scope(_settings(url), name, Scope.NAMESPACE, "", reason)), json)
+    print_limit(*run(pause_scope(_settings(url), name, Scope.NAMESPACE, "", reason)), json=json)
 
 
 @namespaces.command()
@@ -181,7 +181,7 @@ def pause(name: str, reason: str, url: str | None, json: bool) -> None:
 @as_json
 def resume(name: str, url: str | None, json: bool) -> None:
     """Hand the runs of the namespace NAME to workers again."""
-    print_limit(run(resume_scope(_settings(url), name, Scope.NAMESPACE, "")), json)
+    print_limit(run(resume_scope(_settings(url), name, Scope.NAMESPACE, "")), json=json)
 
 
 def summary(namespace: Namespace) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from kagzi.api.admin import WorkerFilter
 from kagzi.cli import output
 from kagzi.cli.audited import actor, audited
-from kagzi.cli.known import known_queues
+from kagzi.cli.known import doubt, known_queues
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.limits import PAGE_SIZE
@@ -29,6 +29,13 @@ class _Queue(Struct, frozen=True, kw_only=True):
     workers: int
     at_least: bool
     paused: FlowLimit | None
+    elsewhere: FlowLimit | None  # the pause of the whole namespace
+
+    @property
+    def state(self) -> str:
+        if self.paused is not None:
+            return pause_words(self.paused)
+        return "open" if self.elsewhere is None else f"{self.elsewhere.scope.value} {pause_words(self.elsewhere)}"
 
 
 @click.group(short_help="List queues; pause and resume them.")
@@ -63,7 +70,7 @@ def list_queues(url: str | None, namespace: str | None, json: bool) -> None:
                 str(each.running),
                 str(each.sleeping),
                 str(each.workers),
-                "open" if each.paused is None else pause_words(each.paused),
+                each.state,
             )
             for each in found
         ],
@@ -88,7 +95,9 @@ async def _list(loaded: Loaded) -> list[_Queue]:
         for worker in workers.items:
             serving.update(worker.queues)
         limits = await engine.limits.list(namespace)
-    paused = {each.name: each for each in limits if each.scope is Scope.QUEUE and each.paused_at is not None}
+    pauses = [each for each in limits if each.paused_at is not None]
+    paused = {each.name: each for each in pauses if each.scope is Scope.QUEUE}
+    elsewhere = next((each for each in pauses if each.scope is Scope.NAMESPACE), None)
     return [
         _Queue(
             name=name,
@@ -98,6 +107,7 @@ async def _list(loaded: Loaded) -> list[_Queue]:
             workers=serving[name],
             at_least=name in uncertain,
             paused=paused.get(name),
+            elsewhere=elsewhere,
         )
         for name in sorted(counts.keys() | serving.keys() | paused.keys())
     ]
@@ -115,7 +125,7 @@ def pause(queue: str, reason: str, url: str | None, namespace: str | None, json:
     kagzi queues pause mail --reason "the provider is down"
     """
     loaded = _settings(url, namespace)
-    print_limit(run(pause_scope(loaded, loaded.settings.namespace, Scope.QUEUE, queue, reason)), json)
+    print_limit(*run(pause_scope(loaded, loaded.settings.namespace, Scope.QUEUE, queue, reason)), json=json)
 
 
 @queues.command()
@@ -125,15 +135,19 @@ def pause(queue: str, reason: str, url: str | None, namespace: str | None, json:
 def resume(queue: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Hand the runs of QUEUE to workers again."""
     loaded = _settings(url, namespace)
-    print_limit(run(resume_scope(loaded, loaded.settings.namespace, Scope.QUEUE, queue)), json)
+    print_limit(run(resume_scope(loaded, loaded.settings.namespace, Scope.QUEUE, queue)), json=json)
 
 
-async def pause_scope(loaded: Loaded, namespace: str, scope: Scope, name: str, reason: str) -> FlowLimit:
+async def pause_scope(
+    loaded: Loaded, namespace: str, scope: Scope, name: str, reason: str
+) -> tuple[FlowLimit, str | None]:
+    """Pauses, and returns what is odd about the name, too."""
     async with engine_of(loaded, make=True) as engine:
         async with audited(
             engine, f"{scope.value}s pause", namespace=namespace, target=f"{scope.value} {name or namespace}"
         ):
-            return await engine.limits.pause(namespace, scope, name, by=actor(), reason=reason)
+            paused = await engine.limits.pause(namespace, scope, name, by=actor(), reason=reason)
+        return paused, await doubt(engine, namespace, scope, name)
 
 
 async def resume_scope(loaded: Loaded, namespace: str, scope: Scope, name: str) -> FlowLimit:
@@ -144,13 +158,15 @@ async def resume_scope(loaded: Loaded, namespace: str, scope: Scope, name: str) 
             return await engine.limits.resume(namespace, scope, name)
 
 
-def print_limit(limit: FlowLimit, json: bool) -> None:
+def print_limit(limit: FlowLimit, doubts: str | None = None, *, json: bool) -> None:
     if json:
         output.document(limit_document(limit))
     elif limit.paused_at is None:
         output.note(f"{limit.about} is open: its runs are handed out")
     else:
         output.note(f"{limit.about} is {pause_words(limit)}")
+    if doubts is not None:
+        output.note(doubts)
 
 
 def pause_words(limit: FlowLimit) -> str:

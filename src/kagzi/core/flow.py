@@ -54,6 +54,12 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
         return self.key_declared if self.key_concurrency is None else self.key_concurrency
 
     @property
+    def is_set(self) -> bool:
+        """Whether somebody has set any of its numbers by hand."""
+        said = (self.concurrency, self.key_concurrency, self.rate, self.key_rate)
+        return any(each is not None for each in said)
+
+    @property
     def is_declared(self) -> bool:
         """Whether workers declare any of its numbers."""
         said = (self.declared, self.key_declared, self.shares, self.rate_declared, self.key_rate_declared)

@@ -28,7 +28,8 @@ class ComponentHealth(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """`components` are database, migrations, coordinator and workers; those that cannot be seen are left out."""
+    """`components` are database, migrations, coordinator and workers; those that cannot be seen are left out. Where the
+    database can be read and not written there is a disk, too."""
 
     components: tuple[ComponentHealth, ...]
     checked_at: Instant | None = None  # by the database's clock; None if it did not answer

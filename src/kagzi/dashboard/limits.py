@@ -78,9 +78,8 @@ def _numbers(most: object, of_each_key: object) -> str:
 
 def _notes(limit: FlowLimit) -> tuple[str, ...]:
     """Returns notes on who has set a limit, where that is not plain."""
-    by_hand = (limit.concurrency, limit.key_concurrency, limit.rate, limit.key_rate)
     notes = []
-    if any(each is not None for each in by_hand):
+    if limit.is_set:
         notes.append("set by hand")
     if limit.is_declared:
         notes.append("declared by workers")

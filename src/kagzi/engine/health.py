@@ -13,9 +13,10 @@ from typing import Final
 from kagzi.core.duration import format_span
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.instant import SECOND, Span
+from kagzi.core.namespace import DEFAULT_NAMESPACE
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError
-from kagzi.store.protocol.overview import Horizon, Survey
+from kagzi.store.protocol.overview import DueRun, Horizon, Survey
 from kagzi.store.protocol.store import Store
 
 PATIENCE: Final[Span] = 5 * SECOND
@@ -39,6 +40,7 @@ async def check(store: Store, settings: EngineSettings) -> Health:
             survey = await store.overview.survey(settings.worker_stale)
             taken = round((loop.time() - asked) * SECOND)
             horizon = await store.overview.horizon(())
+            trouble = await store.write_trouble()
     except TimeoutError:
         return Health((_component("database", _UNHEALTHY, f"no answer within {format_span(PATIENCE)}"),))
     except KagziError as error:
@@ -49,6 +51,7 @@ async def check(store: Store, settings: EngineSettings) -> Health:
             migrations(survey, store.schema_version, await store.missing_indexes()),
             coordinator(horizon, settings),
             workers(survey),
+            *([] if trouble is None else [_component("disk", _UNHEALTHY, trouble)]),
         ),
         checked_at=survey.now,
     )
@@ -95,12 +98,23 @@ def workers(survey: Survey) -> ComponentHealth:
     waited = 0 if survey.oldest_due_at is None else survey.now - survey.oldest_due_at
     if waited < LATE_RUN:
         return _component("workers", _HEALTHY, online)
-    message = f"{online}; the oldest due run has been waiting for {format_span(waited)}"
+    message = f"{online}; the oldest due run has been waiting for {format_span(waited)}{_named(survey.oldest_due)}"
     if survey.workers_online:
-        return _component("workers", _DEGRADED, f"{message}: is there a worker for its queue and workflow?")
+        return _component("workers", _DEGRADED, message)
     if waited < LOST_RUN:
         return _component("workers", _DEGRADED, message)
     return _component("workers", _UNHEALTHY, f"{message}; start one with: kagzi worker")
+
+
+def _named(run: DueRun | None) -> str:
+    """Names the run, what a worker has to have for it, and who knows more."""
+    if run is None:
+        return ""
+    elsewhere = "" if run.namespace == DEFAULT_NAMESPACE else f" -n {run.namespace}"
+    return (
+        f": {run.workflow_type} version {run.version} in queue {run.task_queue}; why says "
+        f"`kagzi runs show {run.run_id}{elsewhere}`"
+    )
 
 
 def _component(name: str, status: HealthStatus, message: str) -> ComponentHealth:

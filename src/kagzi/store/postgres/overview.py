@@ -11,7 +11,7 @@ from kagzi.core.worker import WorkerStatus
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import Queue
-from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, Horizon, Survey
+from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, DueRun, Horizon, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -54,7 +54,12 @@ class Overview(Noun):
     @asks
     async def survey(self, connection: Connection, stale: Span) -> Survey:
         (row,) = await connection.fetch(_SURVEY, self.now(), MOST_SURVEYED, stale)
-        return Survey(**dict(row))
+        found = dict(row)
+        place = [found.pop(field) for field in DueRun.__struct_fields__]
+        if found["oldest_due_at"] is None:
+            return Survey(**found)
+        namespace, run_id, *rest = place
+        return Survey(**found, oldest_due=DueRun(namespace, str(run_id), *rest))
 
     @asks
     async def load(self, connection: Connection, stale: Span) -> Load:

@@ -124,6 +124,9 @@ class PostgresStore:
     async def build_indexes(self) -> None:
         await self._indexes.finish()
 
+    async def write_trouble(self) -> str | None:
+        return None  # a server that takes no writes is not connected to, and its disk is not ours to see
+
     async def _on_its_own(self, work: Callable[[Connection], Awaitable[R]]) -> R:
         """Does work about the schema on a connection made for it, whose statements may take long."""
         connection = await self._connector.connect(**MIGRATION_SETTINGS)

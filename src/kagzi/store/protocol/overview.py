@@ -32,6 +32,16 @@ class Horizon(Struct, frozen=True, kw_only=True):
     limited: bool = False  # anything is limited, so runs may be held
 
 
+class DueRun(Struct, frozen=True):
+    """A run that waits for a worker, and what this has to have for it."""
+
+    namespace: str
+    run_id: str
+    task_queue: str
+    workflow_type: str
+    version: str
+
+
 class Survey(Struct, frozen=True, kw_only=True):
     """Counts of everything in all namespaces, for people."""
 
@@ -43,6 +53,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     workers_online: int
     workers_draining: int
     schema: int  # the newest migration this database has
+    oldest_due: DueRun | None = None  # that run
 
 
 class Overview(Protocol):

@@ -54,6 +54,11 @@ class Store(Protocol):
         """Builds them, or waits for the process that does. An open store does so by itself in the background."""
         ...
 
+    async def write_trouble(self) -> str | None:
+        """Returns what keeps the database from being written although it can be read, as far as can be seen without
+        writing: a full disk, a file that is read-only. Needs no open store."""
+        ...
+
     def sibling(self) -> Store:
         """Returns a store of the same database with connections of its own, for an event loop in another thread."""
         ...

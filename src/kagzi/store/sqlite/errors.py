@@ -17,7 +17,10 @@ _REASONS = {
     sqlite3.SQLITE_IOERR: "the disk refused to read or write. Check the disk and try again",
     sqlite3.SQLITE_READONLY: "the file or its directory is read-only. Kagzi needs to write to both",
     sqlite3.SQLITE_PERM: "the file or its directory may not be written. Kagzi needs to write to both",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened. Check that its directory exists and may be written",
+    sqlite3.SQLITE_CANTOPEN: (
+        "the file cannot be opened. Check that it may be read and written, and that its directory exists and may be "
+        "written"
+    ),
     sqlite3.SQLITE_CORRUPT: "the file is damaged. Restore it from a backup",
     sqlite3.SQLITE_NOMEM: "there is not enough memory",
 }

@@ -1,11 +1,16 @@
-"""Makes the database's file, readable by nobody else, and notices that it is gone."""
+"""Makes the database's file, readable by nobody else, and notices that it is gone or cannot be written."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import Final
 
 from kagzi.errors import InvalidRequest, SchemaMismatch, Unavailable
+
+# Less than this is no room for a transaction and its part of the log.
+_LITTLE_ROOM: Final = 1 << 20
 
 
 class OpenedFile:
@@ -29,6 +34,18 @@ class OpenedFile:
             f"{self._path} was deleted, moved or replaced while it was open, so nothing that is written is kept. Stop "
             "every process that uses it, put the file back (from a backup, if need be), and start them again"
         )
+
+
+def write_trouble(path: str | None) -> str | None:
+    """Says why the database cannot be written, as far as the file system tells. None if it has nothing against it."""
+    if path is None or not os.path.exists(path):
+        return None
+    directory = os.path.dirname(os.path.abspath(path))
+    if not (os.access(path, os.W_OK) and os.access(directory, os.W_OK | os.X_OK)):
+        return f"nothing can be written: {path} or its directory is read-only for this process"
+    if shutil.disk_usage(directory).free < _LITTLE_ROOM:
+        return f"nothing can be written: the disk of {path} is full; free some space"
+    return None
 
 
 def prepare_file(path: str) -> None:

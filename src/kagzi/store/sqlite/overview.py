@@ -10,7 +10,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.load import Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
 from kagzi.store.protocol.changes import Queue
-from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, Horizon, Survey
+from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, DueRun, Horizon, Survey
 from kagzi.store.sqlite.limit_rows import read_paused
 from kagzi.store.sqlite.nouns import Noun, reads
 from kagzi.store.sqlite.statements import execute
@@ -51,14 +51,16 @@ class Overview(Noun):
     @reads
     def survey(self, connection: sqlite3.Connection, stale: Span) -> Survey:
         now = self.now()
-        row = execute(connection, "survey", (now, MOST_SURVEYED, now - stale)).fetchone()
-        pending, sleeping, oldest_due_at, running, online, draining, schema = row
+        row = execute(connection, "survey", (MOST_SURVEYED, now - stale)).fetchone()
+        pending, sleeping, running, online, draining, schema = row
+        oldest = execute(connection, "oldest_due", (now, MOST_SURVEYED)).fetchone()
         return Survey(
             now=now,
             pending=pending or 0,
             sleeping=sleeping or 0,
             running=running,
-            oldest_due_at=oldest_due_at,
+            oldest_due_at=None if oldest is None else oldest[0],
+            oldest_due=None if oldest is None else DueRun(*oldest[1:]),
             workers_online=online,
             workers_draining=draining,
             schema=schema,

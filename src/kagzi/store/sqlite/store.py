@@ -11,6 +11,7 @@ from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
 from kagzi.store.sqlite.audit import Audit
 from kagzi.store.sqlite.connection import Database
 from kagzi.store.sqlite.duties import Duties
+from kagzi.store.sqlite.files import write_trouble
 from kagzi.store.sqlite.jobs import Jobs
 from kagzi.store.sqlite.keys import Keys, get_secret
 from kagzi.store.sqlite.limits import Limits
@@ -90,6 +91,10 @@ class SqliteStore:
         return ()  # migrations have built them
 
     async def build_indexes(self) -> None: ...
+
+    async def write_trouble(self) -> str | None:
+        path = self._database.path
+        return None if path is None else await asyncio.to_thread(write_trouble, path)
 
     def sibling(self) -> SqliteStore:
         """Shares the connections: they have threads of their own already, and one writer is what SQLite wants."""

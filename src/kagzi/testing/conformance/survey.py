@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from kagzi.api.operations import CompleteRun, FailRun, ParkRun
+from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
 from kagzi.core.load import Load
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
-from kagzi.testing.conformance.bench import STALE, Bench
+from kagzi.store.protocol.limits import LimitChange
+from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
 
 
 class TestSurvey:
@@ -41,6 +43,35 @@ class TestSurvey:
         await bench.start(priority=5)
 
         assert (await bench.store.overview.survey(STALE)).oldest_due_at == bench.now() - 5 * SECOND
+
+    async def test_which_run_has_waited_longest(self, bench: Bench) -> None:
+        await bench.start(task_queue="mail")
+        bench.clock.advance(SECOND)
+        await bench.start()
+
+        oldest = (await bench.store.overview.survey(STALE)).oldest_due
+
+        assert oldest is not None
+        assert (oldest.namespace, oldest.task_queue, oldest.workflow_type) == (NAMESPACE, "mail", TYPE)
+        assert (await bench.run(oldest.run_id)).version == oldest.version
+
+    async def test_what_is_paused_does_not_wait_for_a_worker(self, bench: Bench) -> None:
+        await bench.start()
+        for scope, name in ((Scope.NAMESPACE, ""), (Scope.QUEUE, QUEUE), (Scope.WORKFLOW, TYPE)):
+            await bench.store.limits.pause(NAMESPACE, scope, name, "ops", "")
+            assert (await bench.store.overview.survey(STALE)).oldest_due is None
+            await bench.store.limits.resume(NAMESPACE, scope, name)
+        assert (await bench.store.overview.survey(STALE)).oldest_due is not None
+
+    async def test_what_a_limit_holds_back_does_not_wait_for_a_worker(self, bench: Bench) -> None:
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(concurrency=1))
+        await bench.claim(await bench.start())
+        await bench.start()
+        assert await bench.claims() == ()  # it is held
+
+        survey = await bench.store.overview.survey(STALE)
+
+        assert (survey.pending, survey.oldest_due_at) == (1, None)
 
     async def test_workers_that_are_there(self, bench: Bench) -> None:
         await bench.store.workers.register(bench.registration())

@@ -48,6 +48,9 @@ class _StorePort:
 
     async def build_indexes(self) -> None: ...
 
+    async def write_trouble(self) -> str | None:
+        return None
+
     def sibling(self) -> Store:
         return store_port(self._network, self._process)
 

@@ -1,25 +1,39 @@
 -- name: survey
--- How much there is of everything, for people. What waits is counted up to a bound.
+-- How much there is of everything, for people, and which run has waited longest for a worker. What waits is looked at up
+-- to a bound.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), waiting AS MATERIALIZED (
-    SELECT r.status, r.available_at FROM kagzi.workflow_runs AS r WHERE r.status IN ('PENDING', 'SLEEPING')
+    SELECT r.status, r.available_at, r.claim_key, r.namespace, r.run_id, r.task_queue, r.workflow_type, r.version
+    FROM kagzi.workflow_runs AS r WHERE r.status IN ('PENDING', 'SLEEPING')
     LIMIT $2::integer
 ), counted AS (
     SELECT count(*) FILTER (WHERE w.status = 'PENDING') AS pending,
-           count(*) FILTER (WHERE w.status = 'SLEEPING') AS sleeping,
-           min(w.available_at) FILTER (WHERE w.available_at <= (SELECT now FROM instant)) AS oldest_due_at
+           count(*) FILTER (WHERE w.status = 'SLEEPING') AS sleeping
     FROM waiting AS w
+), oldest AS (
+    -- Of those that only a worker is missing for: what a limit, a rate or a pause holds back waits for something else.
+    SELECT w.available_at, w.namespace, w.run_id, w.task_queue, w.workflow_type, w.version
+    FROM instant AS i JOIN waiting AS w
+        ON w.available_at <= i.now AND (w.claim_key <= i.now OR w.claim_key = 253402300799000002)
+    WHERE NOT EXISTS (
+        SELECT FROM kagzi.limits AS l
+        WHERE l.namespace = w.namespace AND l.paused_at IS NOT NULL
+          AND (l.scope = 'namespace' OR (l.scope = 'queue' AND l.name = w.task_queue)
+               OR (l.scope = 'workflow' AND l.name = w.workflow_type)))
+    ORDER BY w.available_at
+    LIMIT 1
 ), crew AS (
     SELECT count(*) FILTER (WHERE w.status = 'ONLINE') AS workers_online,
            count(*) FILTER (WHERE w.status = 'DRAINING') AS workers_draining
     FROM kagzi.workers AS w
     WHERE w.status <> 'OFFLINE' AND w.last_heartbeat_at > (SELECT i.now FROM instant AS i) - $3::bigint
 )
-SELECT i.now, c.pending, c.sleeping, c.oldest_due_at, k.workers_online, k.workers_draining,
+SELECT i.now, c.pending, c.sleeping, k.workers_online, k.workers_draining, o.available_at AS oldest_due_at,
+       o.namespace, o.run_id, o.task_queue, o.workflow_type, o.version,
        (SELECT count(*) FROM kagzi.workflow_runs AS r WHERE r.status = 'RUNNING') AS running,
        (SELECT max(m.number) FROM kagzi.migrations AS m) AS schema
-FROM instant AS i CROSS JOIN counted AS c CROSS JOIN crew AS k;
+FROM instant AS i CROSS JOIN counted AS c CROSS JOIN crew AS k LEFT JOIN oldest AS o ON true;
 
 -- name: queue_loads
 -- What is due, queue by queue, with what is set aside because no worker executes it. The names of the queues are found by hopping over the index of claims from

@@ -1,12 +1,25 @@
 -- name: survey
 -- How much there is of everything, for people. What waits is counted up to a bound.
 SELECT sum(CASE WHEN w.status = 'PENDING' THEN 1 ELSE 0 END), sum(CASE WHEN w.status = 'SLEEPING' THEN 1 ELSE 0 END),
-    min(CASE WHEN w.available_at <= ?1 THEN w.available_at END),
     (SELECT count(*) FROM workflow_runs WHERE status = 'RUNNING'),
-    (SELECT count(*) FROM workers WHERE status = 'ONLINE' AND last_heartbeat_at > ?3),
-    (SELECT count(*) FROM workers WHERE status = 'DRAINING' AND last_heartbeat_at > ?3),
+    (SELECT count(*) FROM workers WHERE status = 'ONLINE' AND last_heartbeat_at > ?2),
+    (SELECT count(*) FROM workers WHERE status = 'DRAINING' AND last_heartbeat_at > ?2),
     (SELECT max(number) FROM schema_migrations)
-FROM (SELECT status, available_at FROM workflow_runs WHERE status IN ('PENDING', 'SLEEPING') LIMIT ?2) AS w;
+FROM (SELECT status FROM workflow_runs WHERE status IN ('PENDING', 'SLEEPING') LIMIT ?1) AS w;
+
+-- name: oldest_due
+-- The run that has waited longest, of those that only a worker is missing for: what a limit, a rate or a pause holds back
+-- waits for something else. It is looked for among so many.
+SELECT w.available_at, w.namespace, w.run_id, w.task_queue, w.workflow_type, w.version
+FROM (SELECT * FROM workflow_runs WHERE status IN ('PENDING', 'SLEEPING') LIMIT ?2) AS w
+WHERE w.available_at <= ?1 AND (w.claim_key <= ?1 OR w.claim_key = 253402300799000002)
+  AND NOT EXISTS (
+      SELECT 1 FROM limits AS l
+      WHERE l.namespace = w.namespace AND l.paused_at IS NOT NULL
+        AND (l.scope = 'namespace' OR (l.scope = 'queue' AND l.name = w.task_queue)
+             OR (l.scope = 'workflow' AND l.name = w.workflow_type)))
+ORDER BY w.available_at
+LIMIT 1;
 
 -- name: first_queue_after
 -- The first queue in which runs wait, in the namespaces after this one; within one see next_queue.
