@@ -373,6 +373,26 @@ def test_there_are_parameters_of_a_few_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"runs": {"workflow": "w"}, "from_step": "x"}, "from_step"),
+        ({"runs": {"workflow": "w"}, "version": "2"}, "version"),
+        ({"action": "fork", "runs": {"tags": {"a": "b"}}, "version": "2"}, "version"),
+        ({"action": "fork", "runs": {"workflow": "w"}, "version": "2"}, "version"),  # nobody has offered it
+        ({"action": "move", "runs": {"workflow": "w"}, "version": "2"}, "from_version"),
+        ({"action": "fork", "runs": {"status": "RUNNING"}}, "runs"),
+        ({"runs": {"created_after": "yesterday"}}, "runs.created_after"),
+        ({"runs": {"tags": {"": "x"}}}, "runs.tags"),
+        ({"runs": {}}, "runs"),
+    ],
+)
+async def test_what_is_wrong_with_a_job_is_named(quick: Client, body: dict[str, Any], field: str) -> None:
+    for path in ("jobs", "job-preview"):
+        status, problem = await quick.problem("POST", f"/api/v1/{path}", json={"action": "retry"} | body)
+        assert (status, problem["field"]) == (400, field), problem
+
+
+@pytest.mark.parametrize(
     ("query", "field"),
     [
         ("limit=0", "limit"),

@@ -88,6 +88,7 @@ async def test_what_a_debounced_start_cannot_be() -> None:
         (lambda: Debounce("30s", key=True), "must be text, a whole number or a function"),
         (lambda: Debounce("30s", key=""), "the key of a Debounce"),
         (lambda: _declare(Debounce("30s", key="page")), "is none of its parameters: document"),
+        (lambda: _declare(Debounce("30s", key="document.")), "must be a parameter or a path into one"),
         (lambda: check_declared(Debounce("30s", key="page"), "index", []), "it has none; leave the key out"),
         (lambda: _declare("30s"), "must be a Debounce"),
         (lambda: _declare(None).options(debounce=True), "or False for none"),

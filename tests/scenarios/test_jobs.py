@@ -154,6 +154,9 @@ async def test_what_is_no_job() -> None:
         for rate in (0, 10_001, 1.5, True):
             with pytest.raises(InvalidRequest, match="rate must be a whole number"):
                 await app.jobs.start("retry", Runs(status="FAILED"), rate=rate)  # type: ignore[arg-type]
+        for field in ("children", "everything"):
+            with pytest.raises(InvalidRequest, match=f"{field} must be True or False"):
+                await app.jobs.start("retry", Runs(status="FAILED"), **{field: "yes"})  # type: ignore[arg-type]
         assert (await app.jobs.list()).items == ()
         job = await app.jobs.start("cancel", Runs(), everything=True)
         assert (await job.wait(timeout=20)).matched == 0

@@ -91,7 +91,10 @@ async def test_wrong_limits_are_refused_where_they_are_written() -> None:
     for wrong in (0, 10_001, True, "5"):
         with pytest.raises(InvalidRequest):
             Limit(wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="none of its parameters"):
+    for path in ("tenant.", ".tenant", "tenant..id"):
+        with pytest.raises(InvalidRequest, match="must be a parameter or a path into one"):
+            Limit(5, key=path)
+    with pytest.raises(InvalidRequest, match="key 'tenant' of a limit of one is none of its parameters"):
 
         @app.workflow(name="one", concurrency=Limit(5, key="tenant"))
         async def one(order: str) -> None: ...
@@ -111,6 +114,15 @@ async def test_wrong_limits_are_refused_where_they_are_written() -> None:
             await app.limits.set(queue="mail", concurrency=0)
         with pytest.raises(InvalidRequest, match="say queue="):
             await app.limits.set(concurrency=5)
+
+
+async def test_numbers_that_are_none_are_told_at_every_home(home: str) -> None:
+    app = Kagzi(home)
+    async with app:
+        for field in ("concurrency", "key_concurrency"):
+            for wrong in (1.5, "5", True):
+                with pytest.raises(InvalidRequest, match=f"{field} must be a whole number"):
+                    await app.limits.set(queue="mail", **{field: wrong})  # type: ignore[arg-type]
 
 
 async def test_children_of_a_key_count_for_it_and_one_that_waits_says_for_what(home: str) -> None:
@@ -214,7 +226,7 @@ def test_wrong_rates_and_turns_are_refused_where_they_are_written() -> None:
         @app.workflow(name="one", concurrency=Limit(5, key="tenant"), fair="account")
         async def one(tenant: str, account: str) -> None: ...
 
-    with pytest.raises(InvalidRequest, match="none of its parameters"):
+    with pytest.raises(InvalidRequest, match=r"key 'tenant' of the turns \(fair\) of two is none of its parameters"):
 
         @app.workflow(name="two", fair="tenant")
         async def two(order: str) -> None: ...

@@ -76,6 +76,24 @@ class JobOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str | None = None
 
 
+def wrong_option(action: JobAction, options: JobOptions, workflow: str | None) -> tuple[str, str] | None:
+    """Returns which option an action can do nothing with, or lacks, and why; `workflow` is the one of the filter."""
+    for field, of in (("from_step", JobAction.FORK), ("from_version", JobAction.MOVE)):
+        if getattr(options, field) is not None and action is not of:
+            return field, f"{field} is for the action {of}, not for {action}"
+    if options.version is not None and action not in (JobAction.FORK, JobAction.MOVE):
+        return "version", f"version is for the actions fork and move, not for {action}"
+    if action is JobAction.MOVE:
+        for field in ("from_version", "version"):
+            if getattr(options, field) is None:
+                return field, f"{field} is missing: say from which version runs are moved, and to which"
+        if options.from_version == options.version:
+            return "version", f"from_version and version are both {options.version!r}; there is nothing to move"
+    if options.version is not None and workflow is None:
+        return "version", "a version is one of a single workflow: say which one in the filter, too (workflow)"
+    return None
+
+
 class Skipped(StrEnum):
     """Why a job leaves a run as it is. Reads behind a number of runs: "3 have not ended"."""
 

@@ -68,12 +68,18 @@ def check_rate(rate: RateLimit, field: str = "rate") -> RateLimit:
     return rate
 
 
+_UNITS: Final = ("s", "m", "h", "d")  # 100/s is 100/1s
+
+
 def read_rate(text: str, burst: int = 1, field: str = "rate") -> RateLimit:
     """Reads a rate as people write it: `100/1m`."""
     count, slash, period = text.partition("/")
     if not slash or not count.strip().isdecimal():
         raise InvalidRequest(f"{field}: say how many, a slash and a time, such as 100/1m, not {text[:60]!r}")
-    return check_rate(RateLimit(int(count), parse_duration(period.strip(), "period"), burst), field)
+    period = period.strip()
+    if period in _UNITS:
+        period = f"1{period}"
+    return check_rate(RateLimit(int(count), parse_duration(period, f"{field}: period"), burst), field)
 
 
 def slower(one: RateLimit | None, other: RateLimit | None) -> RateLimit | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kagzi.api.jobs import StartJob
-from kagzi.core.job import MOST_RATE, JobAction, JobOptions
+from kagzi.core.job import MOST_RATE, JobAction, JobOptions, wrong_option
 from kagzi.core.limits import check_name, check_step_id, check_text
 from kagzi.engine.checks import check_filter, check_number
 from kagzi.errors import InvalidRequest
@@ -17,6 +17,9 @@ def check_job(start: StartJob) -> None:
     check_filter(start.filter)
     if start.rate is not None:
         check_number(start.rate, "rate", 1, MOST_RATE)
+    for field in ("children", "everything"):
+        if not isinstance(given := getattr(start, field), bool):
+            raise InvalidRequest(f"{field} must be true or false, not {given!r:.60}")
     _check_options(start.action, start.options, start.filter.workflow_type)
     if not is_search(start.filter) and not start.everything:
         raise InvalidRequest(
@@ -30,25 +33,13 @@ def check_job(start: StartJob) -> None:
 
 
 def _check_options(action: JobAction, options: JobOptions, workflow: str | None) -> None:
-    given = {"from_step": JobAction.FORK, "from_version": JobAction.MOVE}
-    for field, of in given.items():
-        if getattr(options, field) is not None and action is not of:
-            raise InvalidRequest(f"{field} is for the action {of}, not for {action}")
-    if options.version is not None and action not in (JobAction.FORK, JobAction.MOVE):
-        raise InvalidRequest(f"version is for the actions fork and move, not for {action}")
     if options.from_step is not None:
         check_step_id(options.from_step)
     for field in ("from_version", "version"):
         if (named := getattr(options, field)) is not None:
             check_name(named, field)
-    if action is JobAction.MOVE:
-        if options.from_version is None or options.version is None:
-            missing = "from_version" if options.from_version is None else "version"
-            raise InvalidRequest(f"{missing} is missing: say from which version runs are moved, and to which")
-        if options.from_version == options.version:
-            raise InvalidRequest(f"from_version and version are both {options.version!r}; there is nothing to move")
-    if options.version is not None and workflow is None:
-        raise InvalidRequest("a version is one of a single workflow: say which one in the filter, too (workflow)")
+    if (wrong := wrong_option(action, options, workflow)) is not None:
+        raise InvalidRequest(wrong[1])
 
 
 def _check_statuses(start: StartJob) -> None:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from kagzi.access.gate import check_role
 from kagzi.api.jobs import StartJob
 from kagzi.api.workflows import RunFilter
-from kagzi.core.job import MOST_RATE, JobAction, JobOptions
+from kagzi.core.job import MOST_RATE, JobAction, JobOptions, wrong_option
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, STEP_ID_BYTES, check_new_run_id
 from kagzi.core.run import RunStatus
 from kagzi.core.tags import check_tags
@@ -17,7 +17,7 @@ from kagzi.errors import InvalidRequest, NotFound
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Name, Tags, When, whole
 from kagzi.http.lengths import moment_of
-from kagzi.http.problems import naming
+from kagzi.http.problems import BadField, naming
 from kagzi.http.runs import PageSize, Token, run_id_of, schedule_id_of
 from kagzi.ports.documents.common import Count
 from kagzi.ports.documents.jobs import JobDocument, job_document
@@ -103,14 +103,15 @@ async def start_job(call: Call[Namespaced, StartJobBody]) -> Reply:
     if call.body.action is JobAction.MOVE:
         check_role("POST /api/v1/versions/move", call.caller)
     asked = await _asked(call)
-    with naming("runs"):  # the other fields have been looked at
+    # The other fields have been looked at. Whether somebody has offered a version only the engine knows.
+    with naming("runs" if call.body.version is None else "version"):
         job = await call.engine.jobs.start(asked)
     return Reply(document=job_document(job), status=201, headers={"location": f"/api/v1/jobs/{job.job_id}"})
 
 
 async def preview_job(call: Call[Namespaced, StartJobBody]) -> PreviewDocument:
     asked = await _asked(call)
-    with naming("runs"):
+    with naming("runs" if call.body.version is None else "version"):
         found = await call.engine.jobs.preview(asked)
     return PreviewDocument(
         matched=found.matched,
@@ -122,16 +123,21 @@ async def preview_job(call: Call[Namespaced, StartJobBody]) -> PreviewDocument:
 
 async def _asked(call: Call[Namespaced, StartJobBody]) -> StartJob:
     body, runs = call.body, call.body.runs
-    with naming("tags"):
+    options = JobOptions(from_step=body.from_step, from_version=body.from_version, version=body.version)
+    if (wrong := wrong_option(body.action, options, runs.workflow)) is not None:
+        raise BadField(*wrong)
+    with naming("runs.tags"):
         check_tags(runs.tags)
+    after = moment_of(runs.created_after, "runs.created_after")
+    before = moment_of(runs.created_before, "runs.created_before")
     with naming("runs"):
         filter = RunFilter(
             namespace=call.namespace,
             status=runs.status,
             workflow_type=runs.workflow,
             task_queue=runs.queue,
-            created_after=moment_of(runs.created_after, "created_after"),
-            created_before=moment_of(runs.created_before, "created_before"),
+            created_after=after,
+            created_before=before,
             parent_run_id=None if runs.parent is None else await run_id_of(call, runs.parent),
             tags=runs.tags,
             id_prefix=runs.id_prefix,
@@ -150,7 +156,7 @@ async def _asked(call: Call[Namespaced, StartJobBody]) -> StartJob:
         everything=body.everything,
         rate=None if body.rate is None else int(body.rate),
         children=body.children,
-        options=JobOptions(from_step=body.from_step, from_version=body.from_version, version=body.version),
+        options=options,
         created_by=body.created_by,
     )
 

@@ -22,7 +22,7 @@ from kagzi.http.problems import BadField, Refused, naming
 
 T = TypeVar("T", bound=Struct)
 
-_PATH: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+_PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _MISSING: Final = re.compile(r"missing required field `([^`]*)`")
 # Whole pairs and other escapes are passed over, so that what is found is half of one.

@@ -9,7 +9,7 @@ from kagzi.api.operations import StartDebounce
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest
-from kagzi.sdk.limits import Key, key_of
+from kagzi.sdk.limits import Key, check_path, key_of
 
 if TYPE_CHECKING:
     from kagzi.sdk.definitions.options import WorkflowOptions
@@ -62,6 +62,8 @@ def check_declared(debounce: object, workflow: str, parameters: Sequence[str]) -
             f'debounce of {workflow} must be a Debounce, such as Debounce("30s", key="document"), not {debounce!r:.100}'
         )
     key = debounce.key
+    if isinstance(key, str):
+        check_path(key)
     if key is not None and not callable(key) and str(key).partition(".")[0] not in parameters:
         if not parameters:
             raise InvalidRequest(

@@ -258,6 +258,9 @@ class Jobs:
             raise InvalidRequest(f"action must be one of {', '.join(JobAction)}, not {action!r:.60}") from None
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= MOST_RATE):
             raise InvalidRequest(f"rate must be a whole number from 1 to {MOST_RATE:,}, not {rate!r:.60}")
+        for field, said in (("children", children), ("everything", everything)):
+            if not isinstance(said, bool):
+                raise InvalidRequest(f"{field} must be True or False, not {said!r:.60}")
         for field in options.__struct_fields__:
             if not isinstance(given := getattr(options, field), str | None):
                 raise InvalidRequest(f"{field} must be text, not {given!r:.60}")

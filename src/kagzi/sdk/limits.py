@@ -159,9 +159,9 @@ def limits_of(
         raise InvalidRequest(f"the limits, the rate and the turns of {workflow} must have one key: a run has one")
     key = keys[0] if keys else None
     if isinstance(key, str) and key.partition(".")[0] not in parameters:
-        raise InvalidRequest(
-            f"the key {key!r} of a limit of {workflow} is none of its parameters: {', '.join(parameters)}"
-        )
+        whose = "a limit" if keyed else "a rate" if rate_of_keys else "the turns (fair)"
+        known = ", ".join(parameters) or "it has none"
+        raise InvalidRequest(f"the key {key!r} of {whose} of {workflow} is none of its parameters: {known}")
     return WorkflowLimits(
         name=(limits[0].name if limits else None) or workflow,
         most=whole[0].most if whole else None,
@@ -188,8 +188,15 @@ def _check_key(key: object) -> Key:
     if callable(key):
         return key
     if isinstance(key, str) and key:
-        return key
+        return check_path(key)
     raise InvalidRequest(f"key must name a parameter, or be a function of the arguments, not {key!r:.100}")
+
+
+def check_path(key: str) -> str:
+    """Returns the name of a parameter, or a path into one, if there is something on both sides of each of its dots."""
+    if "" in key.split("."):
+        raise InvalidRequest(f'key {key!r} must be a parameter or a path into one, such as "order.customer.id"')
+    return key
 
 
 def limit_of(

@@ -128,6 +128,9 @@ class Limits:
         all workers, and so many of each key; or begin so often: `rate=Rate(100, "1m")`. It comes before what workers
         declare; what runs already goes on."""
         scope, name = _scope(queue, workflow, False)
+        for field, number in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+                raise InvalidRequest(f"{field} must be a whole number, not {number!r:.60}")
         limit = await self._home.service().set(
             self._home.namespace(),
             scope,
