@@ -80,10 +80,29 @@ def run(python: str | Path, name: str, options: Sequence[str], arguments: Sequen
     return session.again()
 
 
+def compile_tests(parts: Sequence[str], arguments: Sequence[str]) -> None:
+    """Has one process for each part read its tests in a fresh clone, for the bytecode that this leaves behind: the
+    processes of the suite start together, and each would rewrite the asserts of every file for itself."""
+    if any((ROOT / "tests" / "__pycache__").glob("*.pyc")):
+        return
+    reading = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pytest", "--part", part, "--collect-only", "-p", "no:cacheprovider", *arguments],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # the suite will say what is wrong
+        )
+        for part in parts
+    ]
+    for each in reading:
+        each.wait()
+
+
 def run_beside(named: str, arguments: Sequence[str]) -> list[Outcome]:
     """Runs parts beside each other, and then what failed in any of them."""
     parts = [part.split(":") for part in named.split("+")]
     sessions = [Session(sys.executable, part, ["-m", "pytest", "--part", part]) for part, _ in parts]
+    compile_tests([part for part, _ in parts], arguments)
     options = [["-n", processes, "--dist", "worksteal", *arguments] for _, processes in parts]
     with ThreadPoolExecutor(max_workers=len(sessions)) as threads:
         behind = [
