@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
+from grpc import _channel as channel_of_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -169,13 +171,48 @@ async def test_heartbeats_of_a_sibling_on_another_thread() -> None:
         await engine.close()
 
 
+async def test_no_thread_of_grpc_looks_at_a_channel_of_heartbeats_that_has_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would print a traceback. Here one would be as slow as a busy machine may make it."""
+    closed = threading.Event()
+    watching: list[threading.Thread] = []
+    poll = channel_of_grpc._poll_connectivity
+    states = channel_of_grpc._common.CYGRPC_CONNECTIVITY_STATE_TO_CHANNEL_CONNECTIVITY
+
+    class Slow:
+        def __init__(self, channel: Any) -> None:
+            self.check_connectivity_state = channel.check_connectivity_state
+            self._watch = channel.watch_connectivity_state
+
+        def watch_connectivity_state(self, state: Any, deadline: float) -> Any:
+            if states[state] is grpc.ChannelConnectivity.READY:
+                closed.wait(10)
+            return self._watch(state, deadline)
+
+    def slowly(state: Any, channel: Any, try_to_connect: bool) -> None:
+        watching.append(threading.current_thread())
+        poll(state, Slow(channel), try_to_connect)
+
+    monkeypatch.setattr(channel_of_grpc, "_poll_connectivity", slowly)
+    async with serving("memory://") as server:
+        async with RemoteEngine(server.target).sibling() as sibling:
+            assert (await sibling.health()).status == "healthy"
+        closed.set()
+        for thread in watching:
+            thread.join(10)  # pytest tells of what it raised
+
+
 async def test_nobody_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kagzi.rpc.client.remote.CONNECT_SECONDS", 0.3)
-    for engine in (RemoteEngine("127.0.0.1:1"), RemoteEngine("127.0.0.1:1").sibling()):
-        with pytest.raises(Unavailable, match=r"no Kagzi server at 127\.0\.0\.1:1"):
-            await engine.open()
-        with pytest.raises(Unavailable, match="not open"):
-            _ = engine.workflows
+    engine = RemoteEngine("127.0.0.1:1")
+    with pytest.raises(Unavailable, match=r"no Kagzi server at 127\.0\.0\.1:1"):
+        await engine.open()
+    with pytest.raises(Unavailable, match="not open"):
+        _ = engine.workflows
+    async with RemoteEngine("127.0.0.1:1").sibling() as sibling:
+        with pytest.raises(Unavailable, match=r"did not answer .*127\.0\.0\.1:1"):
+            await sibling.workers.heartbeat(Heartbeat(worker_id=IDS.token(), held=(), heard=0))
 
 
 async def test_grpc_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -157,11 +159,24 @@ async def test_what_is_wrong_with_one_is_said_if_no_other_can_be_used() -> None:
 
 async def test_nobody_is_there() -> None:
     channel = FailoverChannel(
-        [lambda: AioChannel("127.0.0.1:1"), lambda: ThreadChannel("127.0.0.1:2")], "127.0.0.1:1,127.0.0.1:2"
+        [lambda: AioChannel("127.0.0.1:1"), lambda: AioChannel("127.0.0.1:2")], "127.0.0.1:1,127.0.0.1:2"
     )
     with pytest.raises(Unavailable, match=r"no Kagzi server at 127\.0\.0\.1:1, 127\.0\.0\.1:2\. "):
         await channel.connect(0.3)
     await channel.close()
+
+
+async def test_a_channel_on_threads_goes_on_at_its_first_call() -> None:
+    async with serving("memory://") as server:
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and says nothing
+            targets = ["127.0.0.1:1", f"127.0.0.1:{silent.getsockname()[1]}", server.target]
+            channel = FailoverChannel([partial(ThreadChannel, target) for target in targets], ",".join(targets))
+            await channel.connect(10.0)
+            for target in targets[:-1]:
+                with pytest.raises(Unavailable, match=target):
+                    await info_of(channel)
+            assert (await info_of(channel)).version
+            await channel.close()
 
 
 async def test_callers_spread_over_the_servers() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from kagzi.errors import InvalidRequest, KagziError, PayloadTooLarge, Unavailable
+from kagzi.errors import InvalidRequest, PayloadTooLarge, Unavailable
 from kagzi.rpc import limits
 from kagzi.rpc.client.authorization import Metadata, MetadataSource, nothing
 from kagzi.rpc.client.diagnosis import diagnose
@@ -78,7 +78,7 @@ class Channel(Protocol):
         ...
 
     async def connect(self, seconds: float) -> None:
-        """Waits until there is a connection; Unavailable if there is none in time."""
+        """Waits until there is a connection, or leaves that to the first call; Unavailable if there is none in time."""
         ...
 
     async def close(self) -> None: ...
@@ -191,13 +191,11 @@ class ThreadChannel:
         return response
 
     async def connect(self, seconds: float) -> None:
-        ready = grpc.channel_ready_future(self._channel)
-        try:
-            async with asyncio.timeout(seconds):
-                await _wrapped(ready)
-        except (TimeoutError, KagziError):
-            ready.cancel()
-            raise no_server(self._target) from None
+        """The first call does, and fails if there is no connection after `grpc.min_reconnect_backoff_ms`.
+
+        `grpc.channel_ready_future` would wait for one, but watches on a thread of gRPC's that prints a traceback if the
+        channel is closed while it looks, which is when a worker stops soon after its start.
+        """
 
     async def close(self) -> None:
         self._channel.close()
