@@ -43,27 +43,43 @@ RETURNING w.worker_id, w.status, w.last_heartbeat_at,
                     AND (t.namespace IS NULL OR r.namespace = t.namespace)
                     AND (r.poll <= t.heard OR (t.confirmed AND r.poll IS NULL))) AS holds;
 
+-- fragment: is_listed(r)
+-- Whether a worker lists this run, with its lease.
+(({r}.worker_id, {r}.run_id, {r}.token)
+               IN (SELECT h.worker_id, h.run_id, h.token
+                   FROM unnest($6::uuid[], $7::uuid[], $8::uuid[]) AS h (worker_id, run_id, token)))
+
+-- fragment: concerns(b, r)
+-- Whether a run is one of those that the heartbeat of its worker is about.
+({r}.poll <= {b}.heard OR ({b}.confirmed AND {r}.poll IS NULL) OR {{is_listed({r})}} IS TRUE)
+
 -- name: renew_leases
 -- Renew the leases that workers list, or that were confirmed if they keep no list, and give back what they have claimed
 -- but never heard of. Everything a worker holds is found by its id, so a pair that is not among them is lost to it.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
-), mine AS MATERIALIZED (
-    SELECT r.namespace, r.run_id, r.worker_id,
-           (b.confirmed AND r.poll IS NULL)
-               OR ((r.worker_id, r.run_id, r.token)
-                   IN (SELECT h.worker_id, h.run_id, h.token
-                       FROM unnest($6::uuid[], $7::uuid[], $8::uuid[]) AS h (worker_id, run_id, token))) AS listed
+), held AS MATERIALIZED (
+    SELECT b.worker_id, b.heard, b.confirmed, r.namespace, r.run_id
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::boolean[]) AS b (worker_id, namespace, heard, confirmed)
-    JOIN kagzi.workflow_runs AS r ON r.worker_id = b.worker_id
-    WHERE r.status = 'RUNNING' AND (b.namespace IS NULL OR r.namespace = b.namespace)
-      AND (r.poll <= b.heard
-           OR (b.confirmed AND r.poll IS NULL)
-           OR ((r.worker_id, r.run_id, r.token)
-               IN (SELECT h.worker_id, h.run_id, h.token
-                   FROM unnest($6::uuid[], $7::uuid[], $8::uuid[]) AS h (worker_id, run_id, token))) IS TRUE)
+    -- Not a join. A table that was analyzed while hardly a run was held, or of which a sample shows none, the planner takes
+    -- for one in which none is: then it would rather read all that are than look for those of each worker.
+    CROSS JOIN LATERAL (
+        SELECT l.namespace, l.run_id, l.worker_id, l.token, l.poll
+        FROM kagzi.workflow_runs AS l
+        WHERE l.worker_id = b.worker_id AND l.status = 'RUNNING'
+        OFFSET 0
+    ) AS r
+    WHERE (b.namespace IS NULL OR r.namespace = b.namespace) AND {{concerns(b, r)}}
+), locked AS MATERIALIZED (
+    SELECT r.namespace, r.run_id, r.status, r.worker_id, r.token, r.poll, h.worker_id AS holder, h.heard, h.confirmed
+    FROM held AS h
+    JOIN kagzi.workflow_runs AS r ON r.namespace = h.namespace AND r.run_id = h.run_id
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
+), mine AS MATERIALIZED (
+    SELECT l.namespace, l.run_id, l.worker_id, (l.confirmed AND l.poll IS NULL) OR {{is_listed(l)}} AS listed
+    FROM locked AS l
+    WHERE l.status = 'RUNNING' AND l.worker_id = l.holder AND {{concerns(l, l)}}
 ), changed AS (
     UPDATE kagzi.workflow_runs AS r SET
         lease_expires_at = CASE WHEN m.listed THEN i.now + r.lease_length END,
