@@ -13,6 +13,7 @@ from kagzi.engine.limits import Limits
 from kagzi.store import lines as deciding
 from kagzi.store.lines import HELD, Room
 from kagzi.store.sqlite import claims, lines, starts
+from kagzi.store.sqlite import limits as store_of_limits
 from kagzi.testing.simulation.limited import has_limits
 from tests.simulation.hunting import hunt
 from tests.simulation.mutants import say_instead
@@ -34,6 +35,7 @@ HINTS = {
     "one_key_is_let_go": 32,
     "parked_runs_count_as_running": 150,
     "queues_are_never_full": 15,
+    "repeats_lose_their_key": 43,
     "shared_names_are_not_shared": 14,
     "those_let_in_have_no_grace": 65,
     "what_is_paused_is_handed_out": 15,
@@ -130,6 +132,14 @@ def a_turn_is_not_remembered(patch: Patch) -> None:
     say_instead(patch, "write_turn", "DO UPDATE SET turn = excluded.turn", "DO NOTHING")
 
 
+def what_workers_declare_is_not_kept(patch: Patch) -> None:
+    patch.setattr(store_of_limits, "smallest", lambda _workers: {})
+
+
+def repeats_lose_their_key(patch: Patch) -> None:
+    say_instead(patch, "repeat_run", "limit_key\nFROM workflow_runs", "NULL\nFROM workflow_runs")
+
+
 BUGS: list[Callable[[Patch], None]] = [
     births_ignore_limits,
     nothing_is_counted,
@@ -148,6 +158,8 @@ BUGS: list[Callable[[Patch], None]] = [
     a_rate_counts_from_the_past,
     every_claim_takes_a_turn_but_the_first,
     a_turn_is_not_remembered,
+    what_workers_declare_is_not_kept,
+    repeats_lose_their_key,
 ]
 
 

@@ -27,6 +27,7 @@ HINTS = {
     "nobody_looks_at_the_clock": 222,
     "paused_schedules_fire": 7,
     "the_end_of_the_run_before_is_not_noticed": 52,
+    "the_newest_is_caught_up_on_first": 37,
     "the_run_before_is_not_cancelled": 22,
 }
 Patch = pytest.MonkeyPatch
@@ -52,6 +53,16 @@ def everything_is_caught_up_on(patch: Patch) -> None:
         return kept(times, replace(template, max_catchup=100), now, counted)
 
     patch.setattr(core, "_kept", all_of_them)
+
+
+def the_newest_is_caught_up_on_first(patch: Patch) -> None:
+    kept = core._kept
+
+    def backwards(*args: Any) -> Any:
+        due, *rest = kept(*args)
+        return [due[::-1], *rest]
+
+    patch.setattr(core, "_kept", backwards)
 
 
 def finished_runs_count_as_live(patch: Patch) -> None:
@@ -104,6 +115,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_firing_moves_nothing,
     what_was_skipped_is_not_recorded,
     everything_is_caught_up_on,
+    the_newest_is_caught_up_on_first,
     finished_runs_count_as_live,
     live_runs_do_not_count,
     the_run_before_is_not_cancelled,

@@ -55,7 +55,7 @@ from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
 from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
-from kagzi.core.job import Job, JobAction, JobStatus
+from kagzi.core.job import Job, JobAction, JobOptions, JobStatus
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.schedule import Overlap
@@ -397,10 +397,18 @@ class World:
 
         return call
 
+    def _options(self, action: JobAction) -> JobOptions:
+        if action is JobAction.MOVE:
+            return JobOptions(from_version="1", version="2")
+        if action is not JobAction.FORK:
+            return JobOptions()
+        return JobOptions(from_step=self.random.choice((None, "x", *STEPS)), version=self.random.choice((None, "2")))
+
     def _job(self) -> Any:
         """Starts a job, or lets one go on. It makes the same ids on both."""
         if self.random.random() < 0.3:
-            action = self.random.choice((JobAction.CANCEL, JobAction.TERMINATE, JobAction.RETRY, JobAction.RERUN))
+            ends = (JobAction.CANCEL, JobAction.TERMINATE)
+            action = self.random.choice((*ends, JobAction.RETRY, JobAction.RERUN, JobAction.FORK, JobAction.MOVE))
             wanted = RunFilter(namespace=self.random.choice(NAMESPACES), task_queue="b", workflow_type="y")
             job = Job(
                 namespace=wanted.namespace,
@@ -409,6 +417,7 @@ class World:
                 filter=msgspec.json.encode(wanted),
                 rate=self.random.choice((None, 3)),
                 children=self.random.random() < 0.5,
+                options=self._options(action),
                 status=JobStatus.RUNNING,
                 **dict.fromkeys(("matched", "done", "skipped", "failed"), 0),
                 created_by="operations",

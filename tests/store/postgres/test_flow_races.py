@@ -17,7 +17,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
-from kagzi.core.job import JobAction
+from kagzi.core.job import JobAction, JobOptions
 from kagzi.core.schedule import Overlap
 from kagzi.store.postgres.jobs import Jobs
 from kagzi.store.postgres.limits import Limits
@@ -37,6 +37,7 @@ from tests.store.shared import OneConnection
 pytestmark = pytest.mark.postgres
 
 JOBS = {f"job: {action}": action for action in JobAction}
+OPTIONS = {JobAction.MOVE: JobOptions(from_version="1", version="2")}
 FLOW = ("unhold", "set limit", "pause", "register", "fire", "fold", *JOBS)
 EVERY = length(17, 1)  # of the pairs
 STOPS = length((1,), (1, 2, 3, 4))  # before which of its statements the first stops
@@ -134,7 +135,7 @@ async def _scene(ring: Ring, names: tuple[str, str]) -> tuple[Any, Any]:  # noqa
     await bench.claims()  # some are held now
     for name in names:
         if name in JOBS:
-            await start_job(bench, JOBS[name], RunFilter())
+            await start_job(bench, JOBS[name], RunFilter(), options=OPTIONS.get(JOBS[name], JobOptions()))
     if {"deadline", "grace"} & set(names):
         bench.clock.advance(25 * SECOND)
     if "recovery" in names:

@@ -11,6 +11,7 @@ from kagzi.api.operations import CompleteRun, FailRun, ParkRun, RetryRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core import job as rules
 from kagzi.core.failure import Failure
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND
 from kagzi.core.job import Job, JobAction, JobOptions, JobStatus, Skipped
 from kagzi.core.run import RunStatus
@@ -226,6 +227,14 @@ class TestJobs:
         assert [
             run.run_id for run in (await bench.store.runs.search(RunFilter(tags={"batch": "7"}), None, 9)).runs
         ] == [live]
+
+    async def test_children_follow_the_end_of_a_parent_that_was_deleted(self, bench: Bench) -> None:
+        parent, child = await parent_and_child(bench, policy=ParentPolicy.CANCEL)
+        await bench.done(parent, CompleteRun(output=b"1"))
+        job = await finish(bench, await start_job(bench, JobAction.DELETE, RunFilter(status=RunStatus.COMPLETED)))
+        assert (job.done, await bench.store.runs.get(NAMESPACE, parent.run_id)) == (1, None)
+        (request,) = await bench.store.duties.cascade_ends(10)
+        assert request.run_id == child.run_id
 
     async def test_two_coordinators_and_one_job(self, bench: Bench) -> None:
         await failed_runs(bench, 9)

@@ -316,6 +316,17 @@ class TestLimits:
         await unhold(bench)
         await bench.claim(run_id)
 
+    async def test_deadlines_pass_for_runs_that_are_held(self, bench: Bench) -> None:
+        await limit(bench, 1)
+        await bench.claim(await bench.start())
+        held = await bench.start(timeout=5 * SECOND)
+        assert await bench.claims() == ()
+        assert (await bench.store.limits.wait_of(NAMESPACE, held)) is not None
+        bench.clock.advance(5 * SECOND)
+        assert [run.run_id for run in (await bench.store.duties.time_out_runs(10)).runs] == [held]
+        await unhold(bench)
+        assert (await bench.run(held)).status is RunStatus.TIMED_OUT
+
     async def test_a_repeated_run_keeps_its_key(self, bench: Bench) -> None:
         await limit(bench, None, 1)
         first = await bench.start(limit_name=TYPE, limit_key="a")

@@ -6,8 +6,10 @@ from typing import Any
 
 from kagzi.api.operations import (
     CompleteRun,
+    Fork,
     HandBackRun,
     ParkRun,
+    RepeatRun,
 )
 from kagzi.api.workers import DeclaredLimit
 from kagzi.core.flow import Scope
@@ -69,6 +71,18 @@ class TestRates:
         claim = await bench.claim(begun)
         bench.clock.advance(SECOND)
         assert await come(bench) == waiting[:1]
+
+    async def test_runs_that_go_on_where_another_one_was_take_a_turn(self, bench: Bench) -> None:
+        source = await bench.started_claim()
+        await bench.done(source, bench.completed("pay", 1), CompleteRun(output=b"1"))
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(rate=rated(1)))
+        for keeps in ({"keep_steps": True}, {"keep_steps": True, "fork": Fork(from_step="pay")}, {"keep_steps": False}):
+            again: Any = {"namespace": NAMESPACE, "of_run_id": source.run_id, "keep_id": False, **keeps}
+            await bench.answer(RepeatRun(run_id=bench.new_id(), **again))
+        for _ in range(3):
+            assert len(await come(bench)) == 1
+            assert await come(bench) == []
+            bench.clock.advance(SECOND)
 
     async def test_one_that_has_begun_is_not_behind_those_that_may_not(self, bench: Bench) -> None:
         change = LimitChange(concurrency=1, rate=rated(1))

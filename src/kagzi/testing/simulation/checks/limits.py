@@ -5,6 +5,7 @@
 (21) only a claim holds a run, and only room, a cancellation or an end lets it go; news never moves it
 (22) whoever is held although there is room is found soon
 (23) a cancelled run that waits for a slot loses no time to clean up, and has enough of it when it is claimed
+(31) what counts as declared is what live workers declare
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kagzi.api.operations import CancelRun, StartRun, TerminateRun
 from kagzi.core.flow import FlowLimit, Scope
@@ -32,6 +35,7 @@ SELECT namespace, scope, name, paused_at, paused_by, pause_reason, concurrency, 
     shares, rate, rate_declared, key_rate, key_rate_declared, fair
 FROM limits
 """
+_LIVE = "SELECT labels FROM workers WHERE status <> 'OFFLINE' AND labels IS NOT NULL"
 # What makes a claimable run a held one: a claim, and whoever changes a rate for which it was told when to come.
 _HOLDING = ("claim", "limits.change", "limits.declare", "workers.register", "workers.deregister", "workers.expire")
 _SOON = 5 * SECOND  # in which the engine that is left frees what there is room for
@@ -56,6 +60,8 @@ class Limits:
         if rows != self._rows:
             self._rows = rows
             self._limits = {(limit.scope, limit.name): limit for limit in map(limit_of, rows)}
+        if method == "limits.declare":
+            self._check_declared()
         for row in touched:
             old = before.get(row.run_id)
             self._check_holding(old, row, method, args)
@@ -68,6 +74,17 @@ class Limits:
                 self._check_queue(before[row.run_id], row, now)
         if self._world.calm and method in ("overview.horizon", "workers.heartbeats", "claim"):
             self._check_stuck(now)
+
+    # (31)
+
+    def _check_declared(self) -> None:
+        live = [msgspec.json.decode(labels) for (labels,) in self._connection.execute(_LIVE)]
+        said = {limit["name"] for extras in live for limit in extras.get("limits", ())}
+        counts = {
+            name for (scope, name), limit in self._limits.items() if scope is Scope.WORKFLOW and limit.is_declared
+        }
+        if counts != said:
+            raise Violation(f"{len(live)} live workers declare {said}, and what counts is {counts}")
 
     # (19), (20)
 
