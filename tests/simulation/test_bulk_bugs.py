@@ -26,6 +26,7 @@ HINTS = {
     "a_job_moves_runs_of_every_version": 19,
     "a_job_moves_what_somebody_holds": 5,
     "a_job_that_was_cancelled_goes_on": 1,
+    "a_job_repeats_what_was_repeated_before": 16,
     "a_job_wakes_only_what_sleeps": 9,
     "a_retry_by_a_job_keeps_nothing": 2,
     "a_start_that_comes_twice_is_counted_twice": 1,
@@ -95,6 +96,11 @@ def a_job_counts_what_it_skips_as_done(patch: Patch) -> None:
 def a_job_repeats_children_beside_their_parents(patch: Patch) -> None:
     why_not = Batch._why_not
     patch.setattr(Batch, "_why_not", lambda self, run: why_not(self, replace(run, parent_policy=None)))
+
+
+def a_job_repeats_what_was_repeated_before(patch: Patch) -> None:
+    """As when it is started once more after it was cancelled."""
+    patch.setattr(Batch, "pass_over", lambda *_: None)
 
 
 def a_retry_by_a_job_keeps_nothing(patch: Patch) -> None:
@@ -236,6 +242,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_job_counts_its_last_batch_only,
     a_job_counts_what_it_skips_as_done,
     a_job_repeats_children_beside_their_parents,
+    a_job_repeats_what_was_repeated_before,
     a_retry_by_a_job_keeps_nothing,
     a_job_that_was_cancelled_goes_on,
     nobody_works_on_jobs,

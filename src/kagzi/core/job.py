@@ -29,6 +29,12 @@ class JobAction(StrEnum):
         return self in (JobAction.RETRY, JobAction.RERUN, JobAction.FORK)
 
     @property
+    def once(self) -> bool:
+        """Whether it passes over runs that were repeated before, by whomever: else a job that is started once more
+        would charge twice. One that forks does not: it is started once more because the forks were wrong."""
+        return self in (JobAction.RETRY, JobAction.RERUN)
+
+    @property
     def ended(self) -> bool:
         """Whether it is for runs that have ended."""
         return self.repeats or self is JobAction.DELETE
@@ -101,6 +107,7 @@ class Skipped(StrEnum):
     ENDED = "have ended"
     LIVE = "have not ended"
     SUPERSEDED = "were repeated before, by runs that have their ids"
+    REPEATED = "were repeated or forked before"
     NO_MOMENT = "do not wait for a moment"
     NO_STEP = "have no such step that has ended"
     MANY_STEPS = "have several steps of that name"

@@ -141,6 +141,12 @@ class Batch:
             return Skipped.HELD
         return None
 
+    def pass_over(self, repeated: Collection[str]) -> None:
+        """Leaves those of its runs as they are that other runs repeat already. To be seen when they are locked."""
+        kept = [run for run in self.wanted if run.run_id not in repeated]
+        self.skip(Skipped.REPEATED, len(self.wanted) - len(kept))
+        self.wanted = kept
+
     def skip(self, reason: Skipped, count: int = 1) -> None:
         self._skipped += count
         if count:

@@ -44,6 +44,8 @@ _MOVE_JOB = STATEMENTS["move_job"]
 _DELETE_RUNS = STATEMENTS["delete_runs"]
 _IS_ENABLED = STATEMENTS["is_enabled"]
 _MOVE_RUNS = STATEMENTS["move_runs"]
+_REPEATED_RUNS = STATEMENTS["repeated_runs"]
+_REPEATS = "workflow_runs_repeats"
 _PRUNE_JOBS = STATEMENTS["prune_jobs"]
 
 
@@ -109,7 +111,13 @@ class Jobs(Noun):
                 for run in batch.wanted:
                     await _fork(connection, batch, run, new_run_id(), now)
             else:
-                if not job.action.repeats and batch.wanted:
+                if job.action.once:
+                    self.indexes.check(_REPEATS)
+                    await lock_runs(connection, batch.keys)
+                    wanted = [run.run_id for run in batch.wanted]
+                    repeated = await connection.fetch(_REPEATED_RUNS, job.namespace, wanted)
+                    batch.pass_over({str(each["run_id"]) for each in repeated})
+                elif batch.wanted:
                     await lock_families(connection, batch.keys)  # all of them in one order, before the first is changed
                 for run in batch.wanted:
                     request = batch.request(run, new_run_id() if job.action.repeats else "")

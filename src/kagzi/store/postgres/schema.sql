@@ -663,6 +663,7 @@ CREATE UNIQUE INDEX workflow_runs_firing ON kagzi.workflow_runs USING btree (nam
 CREATE UNIQUE INDEX workflow_runs_id_prefix ON kagzi.workflow_runs USING btree (namespace, external_id text_pattern_ops) WHERE (external_id IS NOT NULL);
 CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX workflow_runs_lines ON kagzi.workflow_runs USING btree (namespace, limit_name, limit_key, task_queue, workflow_type, version, claim_key, held_key) WHERE ((held_key IS NOT NULL) AND (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text])));
+CREATE INDEX workflow_runs_repeats ON kagzi.workflow_runs USING btree (namespace, repeats_run_id) WHERE (repeats_run_id IS NOT NULL);
 CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, run_id) WHERE (schedule_group_id IS NOT NULL);
 CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -81,6 +82,9 @@ class Jobs(Noun):
             for run in batch.wanted:
                 _fork(connection, batch, run, new_run_id(), now)
         else:
+            if job.action.once:
+                wanted = json.dumps([run.run_id for run in batch.wanted])
+                batch.pass_over({row[0] for row in execute(connection, "repeated_runs", (job.namespace, wanted))})
             for run in batch.wanted:
                 request = batch.request(run, new_run_id() if job.action.repeats else "")
                 if isinstance(request, RepeatRun):

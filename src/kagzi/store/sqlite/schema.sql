@@ -334,6 +334,7 @@ CREATE INDEX workflow_runs_leased ON workflow_runs (worker_id)
 CREATE INDEX workflow_runs_lines ON workflow_runs
     (namespace, limit_name, limit_key, task_queue, workflow_type, version, claim_key, held_key)
     WHERE held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING');
+CREATE INDEX workflow_runs_repeats ON workflow_runs (namespace, repeats_run_id) WHERE repeats_run_id IS NOT NULL;
 CREATE INDEX workflow_runs_scheduled ON workflow_runs (namespace, schedule_group_id, run_id)
     WHERE schedule_group_id IS NOT NULL;
 CREATE INDEX workflow_runs_scheduled_live ON workflow_runs (namespace, schedule_group_id)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from kagzi.api.operations import CompleteRun, FailRun, ParkRun, RetryRun
+from kagzi.api.operations import CompleteRun, FailRun, ParkRun, RepeatRun, RetryRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core import job as rules
 from kagzi.core.failure import Failure
@@ -194,10 +194,28 @@ class TestJobs:
         (second,) = await bench.claims()
         assert second.external_id == "order-1"
         await bench.done(second, FailRun(error=_ERROR))
-        for action in (JobAction.FORK, JobAction.RETRY, JobAction.RERUN):
+        for action in (JobAction.RETRY, JobAction.RERUN, JobAction.FORK):
             job = await finish(bench, await start_job(bench, action, failed))
-            skipped = 1 if action is not JobAction.RERUN else 2
+            skipped = 1 if action is JobAction.RETRY else 2
             assert (job.done, job.failed, job.reasons) == (2 - skipped, 0, {Skipped.SUPERSEDED: skipped})
+
+    async def test_a_job_that_is_started_once_more_repeats_nothing_twice(self, bench: Bench) -> None:
+        filter = RunFilter(namespace=NAMESPACE, status=RunStatus.FAILED)
+        runs = await failed_runs(bench, 3)  # they have no ids
+        by_hand = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=runs[0], keep_steps=True)
+        await bench.answer(by_hand)  # one was tried first
+        first = await start_job(bench, JobAction.RETRY, filter)
+        bench.clock.advance(SECOND)
+        await bench.store.jobs.run_batch(bench.new_id)
+        await bench.store.jobs.cancel(NAMESPACE, first)  # after the first two
+
+        for action, left in ((JobAction.RETRY, 1), (JobAction.RERUN, 0)):
+            job = await finish(bench, await start_job(bench, action, filter))
+            assert (job.matched, job.done, job.failed) == (3, left, 0)
+            assert job.reasons == {Skipped.REPEATED: 3 - left}
+
+        found = await bench.store.runs.search(RunFilter(namespace=NAMESPACE, status=RunStatus.PENDING), None, 10)
+        assert sorted(run.origin or "" for run in found.runs) == sorted(runs)
 
     async def test_runs_that_nobody_holds_are_moved_to_another_version(self, bench: Bench) -> None:
         held, sleeping, ended = [await bench.started_claim() for _ in range(3)]

@@ -113,6 +113,7 @@ BULK_REQUIRED: Final = (
             "run that a job forked",
             "run that a job moved",
             "run that has no such step for a job",
+            "run that was repeated before a job",
             "fork that keeps events",
             "run that a job deleted",
             "retry that keeps events",

@@ -67,6 +67,11 @@ DELETE FROM kagzi.workflow_runs AS r USING doomed AS d
 WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 RETURNING r.run_id;
 
+-- name: repeated_runs
+-- Those of these runs that others repeat, or were forked from.
+SELECT k.run_id FROM unnest($2::uuid[]) AS k (run_id)
+WHERE EXISTS (SELECT FROM kagzi.workflow_runs AS r WHERE r.namespace = $1::text AND r.repeats_run_id = k.run_id);
+
 -- name: is_enabled
 -- Whether runs may be started in a namespace.
 SELECT coalesce((SELECT n.enabled FROM kagzi.namespaces AS n WHERE n.namespace = $1::text), true);

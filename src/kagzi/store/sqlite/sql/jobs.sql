@@ -37,6 +37,11 @@ UPDATE jobs SET cursor = ?3, matched = matched + ?4, done = done + ?5, skipped =
     status = ?8, next_at = ?9, finished_at = ?10, error = coalesce(?11, error), reasons = coalesce(?12, reasons)
 WHERE namespace = ?1 AND job_id = ?2;
 
+-- name: repeated_runs
+-- Those of these runs that others repeat, or were forked from.
+SELECT k.value FROM json_each(?2) AS k
+WHERE EXISTS (SELECT 1 FROM workflow_runs AS r WHERE r.namespace = ?1 AND r.repeats_run_id = k.value);
+
 -- name: is_enabled
 -- Whether runs may be started in a namespace.
 SELECT coalesce((SELECT enabled FROM namespaces WHERE namespace = ?1), 1);

@@ -73,6 +73,7 @@ class Jobs:
         self._born: dict[str, Instant] = {}
         self._met: set[tuple[str, str]] = set()  # jobs and the runs they have met
         self._crashes: dict[str, int] = {}  # how many processes had died when a job began
+        self._fresh: set[str] = set()  # runs that came into the world in this transaction
         self.ended: set[str] = set()  # runs that a job has ended, or told to end
 
     @property
@@ -89,9 +90,9 @@ class Jobs:
         args: tuple[Any, ...],
         answer: Any,
     ) -> None:
-        for row in touched:
-            if row.run_id not in before:
-                self._born[row.run_id] = now
+        self._fresh = {row.run_id for row in touched if row.run_id not in before}
+        for run_id in self._fresh:
+            self._born[run_id] = now
         if not method.startswith("jobs."):
             if self._rows and self._connection.execute(_READ).fetchall() != list(map(_values, self._rows.values())):
                 raise Violation(f"{method} has changed a job")
@@ -203,6 +204,9 @@ class Jobs:
                     return Skipped.CHILD
                 if not ended:
                     return Skipped.LIVE
+                if action.once and self._was_repeated(run.run_id):
+                    self._world.operation("run that was repeated before a job")
+                    return Skipped.REPEATED
                 found = _forked_step(run, job.asked.from_step)
                 if isinstance(found, Skipped):
                     self._world.operation("run that has no such step for a job")
@@ -221,6 +225,11 @@ class Jobs:
                 return live or (None if run.status in CLAIMABLE else Skipped.HELD)
             case _:
                 return live
+
+    def _was_repeated(self, run_id: str) -> bool:
+        """Returns whether a run repeats this one, or is a fork of it, that was not made in this transaction."""
+        rows = self._connection.execute("SELECT run_id FROM workflow_runs WHERE repeats_run_id = ?", (run_id,))
+        return any(row[0] not in self._fresh for row in rows)
 
     def repeat_of(self, job: Job, run: RunRow) -> RepeatRun:
         """Returns what a job must have asked for where this run has come into the world."""

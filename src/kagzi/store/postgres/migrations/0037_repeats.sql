@@ -1,0 +1,1 @@
+-- Runs are found by the one that they repeat, so that no job repeats one twice. The index goes online.
