@@ -17,14 +17,12 @@ from kagzi.api.jobs import JobPreview, StartJob
 from kagzi.cli import output
 from kagzi.cli.audited import actor, audited
 from kagzi.cli.filters import Filters, filters
-from kagzi.cli.layout import Id
-from kagzi.cli.options import engine_of, home_of, run, start_logging
+from kagzi.cli.options import engine_of, quiet_home, run
 from kagzi.clock import SystemClock
 from kagzi.core.job import MOST_RATE, Job, JobAction, JobOptions, JobStatus, why_skipped
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
 from kagzi.ports.documents.jobs import job_document
-from kagzi.settings import Loaded
 from kagzi.store.searching import is_search
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -110,8 +108,7 @@ def do_in_bulk(
     namespace: str | None,
     json: bool,
 ) -> None:
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
 
     async def main() -> Job | JobPreview:
         async with engine_of(loaded) as engine:
@@ -171,19 +168,7 @@ def show_preview(action: JobAction, preview: JobPreview, *, json: bool) -> None:
         )
         return
     output.note(f"would {action} {_words(preview)}; nothing is changed. The newest:")
-    output.table(
-        ("run", "id", "workflow", "status", "created"),
-        [
-            (
-                Id(each.run_id),
-                each.external_id or "-",
-                each.workflow_type,
-                each.status.value,
-                output.when(each.created_at),
-            )
-            for each in preview.runs
-        ],
-    )
+    output.runs_table("run", preview.runs)
 
 
 async def watch(engine: ManagedEngine, job: Job, total: int | None) -> Job:
@@ -217,9 +202,3 @@ def finish(job: Job, *, json: bool) -> None:
             output.note(job.error)
     if job.failed or job.status is JobStatus.FAILED:
         sys.exit(1)
-
-
-def settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
-    return loaded

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kagzi.api.admin import WorkerFilter
 from kagzi.cli import output
 from kagzi.cli.main import FAILED, UNREACHABLE
-from kagzi.cli.options import as_json, home_of, run, start_logging, where
+from kagzi.cli.options import as_json, quiet_home, run, where
 from kagzi.cli.queues import pause_words
 from kagzi.clock import SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, make_store
@@ -69,8 +69,7 @@ def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> N
     background duties are done and workers are there, and what is paused. What is wrong comes first. Changes nothing.
     Exit code 0 if nothing is unhealthy, 1 if something is, 4 if the database cannot be reached.
     """
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     target = default_url(loaded.settings, make=False)
     findings = run(examine(loaded, target, quick=quick))
     if json:

@@ -17,7 +17,7 @@ from kagzi.cli.bulk import in_bulk
 from kagzi.cli.follow import find_run
 from kagzi.cli.known import known_runs
 from kagzi.cli.main import exit_code
-from kagzi.cli.options import as_json, engine_of, home_of, length, run, start_logging, where
+from kagzi.cli.options import as_json, engine_of, length, quiet_home, run, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
@@ -281,9 +281,7 @@ def _do(
     action: str, runs: Sequence[str], change: Change, *, url: str | None, namespace: str | None, json: bool
 ) -> None:
     """Each of them, whatever becomes of the others. The first that could not be changed decides the exit code."""
-    loaded = home_of(url, namespace)
-    settings = loaded.settings
-    start_logging(settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     outcomes: list[Outcome] = []
     try:
         run(_change_each(loaded, action, runs, change, outcomes))

@@ -9,9 +9,9 @@ import click
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.bulk import counts_of, finish, settings, watch
+from kagzi.cli.bulk import counts_of, finish, watch
 from kagzi.cli.layout import Id, found_by, is_short
-from kagzi.cli.options import as_json, engine_of, pages, place_of, run, where
+from kagzi.cli.options import as_json, engine_of, pages, place_of, quiet_home, run, where
 from kagzi.core.job import Job
 from kagzi.core.page import Page
 from kagzi.ports.documents.jobs import job_document
@@ -33,7 +33,7 @@ def jobs() -> None:
 @as_json
 def list_jobs(limit: int, page: str | None, url: str | None, namespace: str | None, json: bool) -> None:
     """List jobs, newest first."""
-    loaded = settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     found = run(_list(loaded, limit, page))
     output.listing(
         "jobs",
@@ -77,7 +77,7 @@ async def _whole(engine: ManagedEngine, loaded: Loaded, text: str) -> str:
 @as_json
 def show(job_id: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Show a job: what it does to which runs, and how far it is."""
-    loaded = settings(url, namespace)
+    loaded = quiet_home(url, namespace)
 
     async def look(engine: ManagedEngine) -> Job:
         return await engine.jobs.get(loaded.settings.namespace, await _whole(engine, loaded, job_id))
@@ -95,7 +95,7 @@ def show(job_id: str, url: str | None, namespace: str | None, json: bool) -> Non
 @as_json
 def watch_job(job_id: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Follow a job to its end. Exit code 1 if it fails, or if runs of it could not be changed."""
-    loaded = settings(url, namespace)
+    loaded = quiet_home(url, namespace)
 
     async def follow(engine: ManagedEngine) -> Job:
         job = await engine.jobs.get(loaded.settings.namespace, await _whole(engine, loaded, job_id))
@@ -110,7 +110,7 @@ def watch_job(job_id: str, url: str | None, namespace: str | None, json: bool) -
 @as_json
 def cancel(job_id: str, url: str | None, namespace: str | None, json: bool) -> None:
     """End a job. What it is doing at the moment is the last it does; what it has done stays."""
-    loaded = settings(url, namespace)
+    loaded = quiet_home(url, namespace)
 
     async def end(engine: ManagedEngine) -> Job:
         named = await _whole(engine, loaded, job_id)

@@ -10,7 +10,7 @@ from kagzi.api.admin import RunCount
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.known import doubt, known_queues, known_workflows
-from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
+from kagzi.cli.options import as_json, engine_of, place_of, quiet_home, run, where
 from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
 from kagzi.core.flow import MOST_CONCURRENCY, FlowLimit, Scope
 from kagzi.core.rate import RateLimit, read_rate
@@ -36,7 +36,7 @@ def list_limits(url: str | None, namespace: str | None, json: bool) -> None:
 
     What is not set by hand is declared by workers.
     """
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     found, counts = run(_list(loaded))
     if json:
         output.document({"limits": [limit_document(each) for each in found]})
@@ -117,7 +117,7 @@ def set_limit(
     rates = _rate(rate, burst, "--rate"), _rate(key_rate, burst, "--key-rate")
     if concurrency is None and key_concurrency is None and rates == (None, None):
         raise click.UsageError("say --concurrency, --key-concurrency, --rate or --key-rate")
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     _print(*run(_change(loaded, *_scope(queue, workflow), concurrency, key_concurrency, *rates)), json=json)
 
 
@@ -142,7 +142,7 @@ def _rate(text: str | None, burst: int, option: str) -> RateLimit | None:
 @as_json
 def clear(queue: str | None, workflow: str | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Take back what `kagzi limits set` has set. What workers declare counts again."""
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     _print(*run(_change(loaded, *_scope(queue, workflow))), json=json)
 
 
@@ -223,7 +223,7 @@ def pause(workflow: str, reason: str, url: str | None, namespace: str | None, js
     \b
     kagzi limits pause --workflow checkout
     """
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     print_limit(*run(pause_scope(loaded, loaded.settings.namespace, Scope.WORKFLOW, workflow, reason)), json=json)
 
 
@@ -239,7 +239,7 @@ def pause(workflow: str, reason: str, url: str | None, namespace: str | None, js
 @as_json
 def resume(workflow: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Hand the runs of a workflow to workers again."""
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     print_limit(run(resume_scope(loaded, loaded.settings.namespace, Scope.WORKFLOW, workflow)), json=json)
 
 
@@ -251,9 +251,3 @@ def _state(limit: FlowLimit) -> str:
         None if limit.shares is None else f"counts for {limit.shares}",
     ]
     return ", ".join(filter(None, said)) or "open"
-
-
-def _settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
-    return loaded

@@ -8,7 +8,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, handler_of, home_of, pages, run, start_logging
+from kagzi.cli.options import as_json, engine_of, handler_of, pages, quiet_home, run
 from kagzi.cli.queues import pause_scope, print_limit, resume_scope
 from kagzi.connect import default_url
 from kagzi.core.flow import Scope
@@ -40,7 +40,7 @@ def namespaces() -> None:
 @as_json
 def create(name: str, display_name: str, description: str, url: str | None, json: bool) -> None:
     """Make the namespace NAME. Exit code 5 if there is one of that name."""
-    _print(run(_create(_settings(url), name, display_name, description)), json)
+    _print(run(_create(quiet_home(url, None), name, display_name, description)), json)
 
 
 async def _create(loaded: Loaded, name: str, display_name: str, description: str) -> Namespace:
@@ -55,7 +55,7 @@ async def _create(loaded: Loaded, name: str, display_name: str, description: str
 @as_json
 def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -> None:
     """List namespaces by name."""
-    loaded = _settings(url)
+    loaded = quiet_home(url, None)
     found = run(_list(loaded, limit, page))
     output.listing(
         "namespaces",
@@ -82,7 +82,7 @@ async def _list(loaded: Loaded, limit: int, page: str | None) -> Page[Namespace]
 @as_json
 def show(name: str, url: str | None, json: bool) -> None:
     """Show what is known about the namespace NAME."""
-    _print(run(_show(_settings(url), name)), json)
+    _print(run(_show(quiet_home(url, None), name)), json)
 
 
 async def _show(loaded: Loaded, name: str) -> Namespace:
@@ -125,7 +125,7 @@ def update(
         changes["on_failure"], changes["on_failure_queue"] = handler_of(on_failure)
     elif no_on_failure:
         changes["on_failure"] = ""
-    _print(run(_update(_settings(url), name, changes)), json)
+    _print(run(_update(quiet_home(url, None), name, changes)), json)
 
 
 async def _update(loaded: Loaded, name: str, changes: dict[str, str | None]) -> Namespace:
@@ -140,7 +140,7 @@ async def _update(loaded: Loaded, name: str, changes: dict[str, str | None]) -> 
 @as_json
 def enable(name: str, url: str | None, json: bool) -> None:
     """Let runs be started in the namespace NAME again."""
-    _print(run(_enable(_settings(url), name, True)), json)
+    _print(run(_enable(quiet_home(url, None), name, True)), json)
 
 
 @namespaces.command()
@@ -152,7 +152,7 @@ def disable(name: str, url: str | None, json: bool) -> None:
 
     Everybody is refused within seconds; what runs goes on, and everything can be looked at.
     """
-    _print(run(_enable(_settings(url), name, False)), json)
+    _print(run(_enable(quiet_home(url, None), name, False)), json)
 
 
 async def _enable(loaded: Loaded, name: str, enabled: bool) -> Namespace:
@@ -172,7 +172,7 @@ def pause(name: str, reason: str, url: str | None, json: bool) -> None:
 
     Runs can be started meanwhile, and wait. `kagzi namespaces disable` refuses starts instead.
     """
-    print_limit(*run(pause_scope(_settings(url), name, Scope.NAMESPACE, "", reason)), json=json)
+    print_limit(*run(pause_scope(quiet_home(url, None), name, Scope.NAMESPACE, "", reason)), json=json)
 
 
 @namespaces.command()
@@ -181,7 +181,7 @@ def pause(name: str, reason: str, url: str | None, json: bool) -> None:
 @as_json
 def resume(name: str, url: str | None, json: bool) -> None:
     """Hand the runs of the namespace NAME to workers again."""
-    print_limit(run(resume_scope(_settings(url), name, Scope.NAMESPACE, "")), json=json)
+    print_limit(run(resume_scope(quiet_home(url, None), name, Scope.NAMESPACE, "")), json=json)
 
 
 def summary(namespace: Namespace) -> dict[str, Any]:
@@ -208,9 +208,3 @@ def _print(namespace: Namespace, json: bool) -> None:
     output.table(
         ("", ""), [(name, str(value)) for name, value in summary(namespace).items() if value not in ("", None)]
     )
-
-
-def _settings(url: str | None) -> Loaded:
-    loaded = home_of(url, None)
-    start_logging(loaded.settings, quiet=True)
-    return loaded

@@ -142,6 +142,13 @@ def start_logging(settings: Settings, *, quiet: bool = False) -> None:
     logs.configure(settings.log_format, "warning" if quiet and settings.log_level == "info" else settings.log_level)
 
 
+def quiet_home(url: str | None, namespace: str | None, app: str | None = None) -> Loaded:
+    """Returns the settings of a command that looks at runs and ends by itself; its log only says what went wrong."""
+    loaded = home_of(url, namespace, app)
+    start_logging(loaded.settings, quiet=True)
+    return loaded
+
+
 def place_of(settings: Settings) -> str:
     """Where a command looks, for people."""
     return f"namespace {settings.namespace} of {mask_url(default_url(settings, make=False))}"

@@ -98,6 +98,15 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Sequ
     console.print(drawn)
 
 
+def runs_table(heading: str, runs: Sequence[Run]) -> None:
+    """Prints runs in short; `heading` says what they are here."""
+    rows = [
+        (layout.Id(run.run_id), run.external_id or "-", run.workflow_type, run.status.value, when(run.created_at))
+        for run in runs
+    ]
+    table((heading, "id", "workflow", "status", "created"), rows)
+
+
 def listing(
     name: str,
     page: Page[Any],

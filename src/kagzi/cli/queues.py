@@ -12,7 +12,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.cli import output
 from kagzi.cli.audited import actor, audited
 from kagzi.cli.known import doubt, known_queues
-from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
+from kagzi.cli.options import as_json, engine_of, place_of, quiet_home, run, where
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.limits import PAGE_SIZE
 from kagzi.core.run import RunStatus
@@ -56,7 +56,7 @@ def list_queues(url: str | None, namespace: str | None, json: bool) -> None:
     \b
     kagzi queues list
     """
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     found = run(_list(loaded))
     if json:
         output.document({"queues": [_document(each) for each in found]})
@@ -124,7 +124,7 @@ def pause(queue: str, reason: str, url: str | None, namespace: str | None, json:
     \b
     kagzi queues pause mail --reason "the provider is down"
     """
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     print_limit(*run(pause_scope(loaded, loaded.settings.namespace, Scope.QUEUE, queue, reason)), json=json)
 
 
@@ -134,7 +134,7 @@ def pause(queue: str, reason: str, url: str | None, namespace: str | None, json:
 @as_json
 def resume(queue: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Hand the runs of QUEUE to workers again."""
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     print_limit(run(resume_scope(loaded, loaded.settings.namespace, Scope.QUEUE, queue)), json=json)
 
 
@@ -192,9 +192,3 @@ def _document(queue: _Queue) -> dict[str, object]:
         "paused_by": None if paused is None else paused.paused_by,
         "pause_reason": None if paused is None else paused.pause_reason,
     }
-
-
-def _settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
-    return loaded

@@ -15,7 +15,7 @@ from kagzi.cli import output
 from kagzi.cli.follow import find_run
 from kagzi.cli.known import known_runs, known_workflows
 from kagzi.cli.main import FAILED
-from kagzi.cli.options import as_json, engine_of, home_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, quiet_home, run, settings_of, start_logging, where
 from kagzi.core.printable import printable
 from kagzi.core.run import Run
 from kagzi.errors import InvalidRequest, NotFound
@@ -36,8 +36,7 @@ def export(run_id: str, url: str | None, namespace: str | None) -> None:
     `kagzi runs export RUN > run.json`. It contains the arguments, and what steps and signals have returned. Of a run
     that has begun anew it is the present incarnation.
     """
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     click.echo(run(_export(loaded, run_id)).to_json(), nl=False)
 
 

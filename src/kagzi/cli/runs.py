@@ -19,7 +19,7 @@ from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.known import known_runs
 from kagzi.cli.layout import Id
 from kagzi.cli.nesting import nested
-from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, start_logging, where
+from kagzi.cli.options import as_json, engine_of, length, pages, place_of, quiet_home, run, where
 from kagzi.cli.replay import export
 from kagzi.cli.signals import signal
 from kagzi.clock import SystemClock
@@ -70,9 +70,8 @@ def list_runs(
     kagzi runs list --status failed --error CardDeclined --since 2h
     kagzi runs list --tag batch=7 --id-prefix order-
     """
-    loaded = home_of(url, namespace)
+    loaded = quiet_home(url, namespace)
     settings = loaded.settings
-    start_logging(settings, quiet=True)
     found = run(_list(loaded, wanted, limit, page))
     summaries = [output.run_summary(item) for item in found.items]
     output.listing(
@@ -134,9 +133,7 @@ def show(run_id: str, app: str | None, url: str | None, namespace: str | None, j
     Also how far it has come, if it says so, and what it was told.
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
     """
-    loaded = home_of(url, namespace, app)
-    settings = loaded.settings
-    start_logging(settings, quiet=True)
+    loaded = quiet_home(url, namespace, app)
     shown = run(_show(loaded, run_id))
     if app is not None and (codec := codec_of(app)) is not None:
         shown = _decoded(shown, codec)
@@ -263,19 +260,7 @@ def _print_values(values: Sequence[RunValue]) -> None:
 def _print_children(children: Page[Run]) -> None:
     if sys.stdout.isatty():
         click.echo()
-    output.table(
-        ("child", "id", "workflow", "status", "created"),
-        [
-            (
-                Id(child.run_id),
-                child.external_id or "-",
-                child.workflow_type,
-                child.status.value,
-                output.when(child.created_at),
-            )
-            for child in children.items
-        ],
-    )
+    output.runs_table("child", children.items)
     if children.next is not None:
         output.text(f"These are the {_CHILDREN} newest; `kagzi runs list --parent RUN` lists them all.")
 
@@ -298,9 +283,7 @@ def _brief(data: bytes | None) -> str:
 @as_json
 def watch(run_id: str, timeout: Span | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Follow a run step by step to its end, then print its result. Exit code 1 if it does not complete."""
-    loaded = home_of(url, namespace)
-    settings = loaded.settings
-    start_logging(settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     finish(run(_watch(loaded, run_id, timeout)), json=json)
 
 

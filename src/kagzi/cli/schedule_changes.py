@@ -13,7 +13,7 @@ from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.known import known_queues, known_workflows
-from kagzi.cli.options import as_json, engine_of, home_of, length, run, start_logging, tagged, tags_of, where
+from kagzi.cli.options import as_json, engine_of, length, quiet_home, run, tagged, tags_of, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.cron import parse_times
@@ -111,7 +111,7 @@ def create(
     kagzi schedules create nightly cleanup "0 2 * * *" --input '["logs"]'
     """
     parse_times(expression, field="the expression")
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     wanted = CreateSchedule(
         namespace=loaded.settings.namespace,
         schedule_id=RandomIds(SystemClock().now).run_id(),
@@ -170,7 +170,7 @@ def update(
     """Change a schedule: what is not given stays. Its next firing is computed anew."""
     if cron is not None:
         parse_times(cron, field="--cron")
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     wanted = UpdateSchedule(
         namespace=loaded.settings.namespace,
         schedule_id=named,
@@ -197,7 +197,7 @@ def update(
 @as_json
 def pause(named: str, reason: str | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Fire nothing until resumed. What falls into the pause is not made up for."""
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     wanted = UpdateSchedule(namespace=loaded.settings.namespace, schedule_id=named, enabled=False, pause_reason=reason)
     _update(loaded, "pause", wanted, json)
 
@@ -208,7 +208,7 @@ def pause(named: str, reason: str | None, url: str | None, namespace: str | None
 @as_json
 def resume(named: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Fire again, from now on."""
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     wanted = UpdateSchedule(namespace=loaded.settings.namespace, schedule_id=named, enabled=True)
     _update(loaded, "resume", wanted, json)
 
@@ -223,7 +223,7 @@ def reset(named: str, url: str | None, namespace: str | None, json: bool) -> Non
     Also if a person has made the schedule. It does when a worker of that code looks next, within a minute. Without one
     the schedule stays as it is.
     """
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     wanted = UpdateSchedule(namespace=loaded.settings.namespace, schedule_id=named, reset=True)
     _update(loaded, "reset", wanted, json)
     output.note("what code declares counts from the next look of a worker on, within a minute")
@@ -235,7 +235,7 @@ def reset(named: str, url: str | None, namespace: str | None, json: bool) -> Non
 @as_json
 def trigger(named: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Start a run now, beside the plan: also while paused. Prints its id."""
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
     run_id = RandomIds(SystemClock().now).run_id()
 
     async def fire(engine: ManagedEngine) -> str:
@@ -260,7 +260,7 @@ def backfill(named: str, since: Instant, until: Instant, url: str | None, namesp
     \b
     kagzi schedules backfill nightly --since 2026-10-01 --until 2026-11-01
     """
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
 
     async def fill(engine: ManagedEngine) -> Backfilled:
         return await engine.schedules.backfill(loaded.settings.namespace, named, since, until)
@@ -277,7 +277,7 @@ def backfill(named: str, since: Instant, until: Instant, url: str | None, namesp
 @where
 def delete(named: str, url: str | None, namespace: str | None) -> None:
     """Remove a schedule. The runs it has started stay, and go on."""
-    loaded = _settings(url, namespace)
+    loaded = quiet_home(url, namespace)
 
     async def remove(engine: ManagedEngine) -> None:
         await engine.schedules.delete(loaded.settings.namespace, named)
@@ -303,12 +303,6 @@ def _change(loaded: Loaded, action: str, named: str, change: Callable[[ManagedEn
                 return await change(engine)
 
     return run(main())
-
-
-def _settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
-    return loaded
 
 
 def _print(schedule: Schedule, json: bool) -> None:

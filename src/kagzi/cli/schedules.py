@@ -10,7 +10,7 @@ import msgspec
 from kagzi.cli import output
 from kagzi.cli.known import known_queues
 from kagzi.cli.layout import Id
-from kagzi.cli.options import as_json, engine_of, home_of, pages, place_of, run, start_logging, where
+from kagzi.cli.options import as_json, engine_of, pages, place_of, quiet_home, run, where
 from kagzi.cli.schedule_changes import backfill, create, delete, moment, pause, reset, resume, trigger, update
 from kagzi.clock import SystemClock
 from kagzi.core.cron import check_zone, moved, parse_times, upcoming
@@ -43,8 +43,7 @@ def list_schedules(
     queue: str | None, limit: int, page: str | None, url: str | None, namespace: str | None, json: bool
 ) -> None:
     """List schedules, newest first."""
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     found = run(_list(loaded, queue, limit, page))
     named = output.for_people() and all(each.name for each in found.items)  # then nobody needs the ids
     output.listing(
@@ -86,8 +85,7 @@ async def _list(loaded: Loaded, queue: str | None, limit: int, page: str | None)
 @as_json
 def show(named: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Show a schedule: its times, what it starts, how runs ended, what was skipped."""
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     found, skips = run(_show(loaded, named))
     if json:
         output.document(_plain(found) | {"skips": [skip_document(skip) for skip in skips]})
@@ -124,8 +122,7 @@ def runs(named: str, limit: int, page: str | None, url: str | None, namespace: s
 
     Also of one that was deleted, by its id.
     """
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     found = run(_runs(loaded, named, limit, page))
     output.listing(
         "runs",

@@ -8,7 +8,7 @@ from kagzi.api.operations import SendSignal
 from kagzi.cli import output
 from kagzi.cli.follow import find_run
 from kagzi.cli.known import known_runs
-from kagzi.cli.options import as_json, engine_of, home_of, run, start_logging, where
+from kagzi.cli.options import as_json, engine_of, quiet_home, run, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.signal import check_key
@@ -39,8 +39,7 @@ def signal(
     \b
     kagzi runs signal order-42 approved --value true
     """
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     document = run(_send(loaded, named, name, read_json(text, "--value"), key))
     if json:
         output.document(document)

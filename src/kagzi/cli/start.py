@@ -12,19 +12,7 @@ from kagzi.api.operations import StartDebounce, Started, StartRun, StartSignal
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
 from kagzi.cli.known import known_queues, known_workflows
-from kagzi.cli.options import (
-    as_json,
-    engine_of,
-    handler_of,
-    home_of,
-    length,
-    place_of,
-    run,
-    start_logging,
-    tagged,
-    tags_of,
-    where,
-)
+from kagzi.cli.options import as_json, engine_of, handler_of, length, place_of, quiet_home, run, tagged, tags_of, where
 from kagzi.clock import SystemClock
 from kagzi.core.conflict import OnConflict
 from kagzi.core.instant import Span
@@ -140,9 +128,8 @@ def start(
     if debounce is not None and external_id is not None:
         raise click.UsageError("--debounce and --id do not go together: it may join the run of another start")
     handler, handler_queue = (None, None) if on_failure is None else handler_of(on_failure)
-    loaded = home_of(url, namespace)
+    loaded = quiet_home(url, namespace)
     settings = loaded.settings
-    start_logging(settings, quiet=True)
     request = StartRun(
         namespace=settings.namespace,
         run_id=RandomIds(SystemClock().now).run_id(),

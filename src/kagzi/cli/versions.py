@@ -10,7 +10,7 @@ from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.known import known_workflows
 from kagzi.cli.main import FAILED
-from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, place_of, quiet_home, run, settings_of, start_logging, where
 from kagzi.core.printable import printable
 from kagzi.core.versions import Versions, WorkflowVersion
 from kagzi.errors import InvalidRequest
@@ -77,8 +77,7 @@ def list_versions(
         raise click.UsageError("say --default or --no-default, not both")
     if force and version is None:
         raise click.UsageError("--force is for --default")
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     found = run(_versions(loaded, workflow, version, force, chooses=version is not None or no_default))
     if json:
         documents = [version_document(each) for each in found.items]
@@ -128,8 +127,7 @@ def move(
     if app is not None and not check:
         raise click.UsageError("APP is for --check, which replays histories with its code")
     if not check:
-        loaded = home_of(url, namespace)
-        start_logging(loaded.settings, quiet=True)
+        loaded = quiet_home(url, namespace)
         done = run(_move(loaded, (workflow, from_version, to_version), dry_run, force))
     else:
         code = _code_of(app)

@@ -16,7 +16,7 @@ from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.known import known_queues
 from kagzi.cli.layout import Id, found_by, is_short
-from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, seconds, start_logging, where
+from kagzi.cli.options import as_json, engine_of, length, pages, place_of, quiet_home, run, seconds, where
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
@@ -53,9 +53,8 @@ def list_workers(
     json: bool,
 ) -> None:
     """List workers, the newest first; those that have gone are kept for a while."""
-    loaded = home_of(url, namespace)
+    loaded = quiet_home(url, namespace)
     settings = loaded.settings
-    start_logging(settings, quiet=True)
     wanted = WorkerFilter(
         namespace=settings.namespace,
         status=None if status is None else WorkerStatus(status.upper()),
@@ -135,9 +134,7 @@ async def _list(loaded: Loaded, wanted: WorkerFilter, limit: int, page: str | No
 @as_json
 def show(worker_id: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Show what is known about the worker with the id WORKER."""
-    loaded = home_of(url, namespace)
-    settings = loaded.settings
-    start_logging(settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     _print(run(_show(loaded, worker_id)), json)
 
 
@@ -175,8 +172,7 @@ def drain(
         raise click.UsageError("say which: WORKER, or --group GROUP")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     for worker in run(_drain(loaded, worker_id, group, wait, timeout)):
         _print(worker, json)
         if worker.status is WorkerStatus.DRAINING:

@@ -10,7 +10,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.known import known_workflows
-from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
+from kagzi.cli.options import as_json, engine_of, place_of, quiet_home, run, where
 from kagzi.core.duration import format_span
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.versions import Versions, WorkflowInterface, WorkflowVersion
@@ -39,8 +39,7 @@ def list_workflows(url: str | None, namespace: str | None, json: bool) -> None:
     \b
     kagzi workflows list
     """
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     found = run(_list(loaded))
     # The default of each stands for it, else its newest.
     shown: dict[str, WorkflowVersion] = {}
@@ -88,8 +87,7 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
     kagzi workflows show checkout
     kagzi workflows show checkout --version 2 --json
     """
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
+    loaded = quiet_home(url, namespace)
     found, report = run(_describe(loaded, workflow, version))
     if json:
         output.document(output.plain(interface_document(found)) | {"report": report_document(report)})
