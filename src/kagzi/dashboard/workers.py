@@ -13,9 +13,9 @@ from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
 from kagzi.dashboard.shell import may, page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import Conflict
-from kagzi.http.call import Call, Html, Redirect
+from kagzi.http.call import Call, Html, NothingBody, Redirect
 from kagzi.http.fields import Name
-from kagzi.http.flow import PauseClaimsBody, ResumeClaimsBody, pause_queue, resume_queue
+from kagzi.http.flow import PauseClaimsBody, pause_queue, resume_queue
 from kagzi.http.problems import naming
 from kagzi.http.runs import Token
 from kagzi.http.workers import list_queues
@@ -131,5 +131,5 @@ RESUME: Final = _Switch(
     verb="resume",
     button="Resume queue",
     consequence="Workers take its runs again, at once.",
-    form=ResumeClaimsBody,
+    form=NothingBody,
 )

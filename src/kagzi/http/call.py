@@ -37,6 +37,10 @@ class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The query of a route that takes no parameters."""
 
 
+class NothingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request that says everything by its address: `{}`."""
+
+
 class ServedEngine(Services, Measured, Protocol):
     """The engine that routes ask: one of this process, or one behind a server (`kagzi.http.relayed`)."""
 

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from kagzi.core.flow import MOST_CONCURRENCY, Scope
 from kagzi.core.limits import REASON_CHARACTERS
 from kagzi.core.rate import MOST_COUNT, RateLimit, check_rate
-from kagzi.http.call import Call, Namespaced, NoQuery
+from kagzi.http.call import Call, Namespaced, NoQuery, NothingBody
 from kagzi.http.fields import TEXT, Length, Name
 from kagzi.http.lengths import length_of
 from kagzi.http.problems import BadField, naming
@@ -85,15 +85,11 @@ class PauseClaimsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reason: _Reason = ""
 
 
-class ResumeClaimsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say."""
-
-
 async def pause_queue(call: Call[Namespaced, PauseClaimsBody]) -> LimitDocument:
     return await pause(call, call.namespace, Scope.QUEUE, call.path["queue"])
 
 
-async def resume_queue(call: Call[Namespaced, ResumeClaimsBody]) -> LimitDocument:
+async def resume_queue(call: Call[Namespaced, NothingBody]) -> LimitDocument:
     return await resume(call, call.namespace, Scope.QUEUE, call.path["queue"])
 
 
@@ -101,7 +97,7 @@ async def pause_workflow(call: Call[Namespaced, PauseClaimsBody]) -> LimitDocume
     return await pause(call, call.namespace, Scope.WORKFLOW, call.path["workflow"])
 
 
-async def resume_workflow(call: Call[Namespaced, ResumeClaimsBody]) -> LimitDocument:
+async def resume_workflow(call: Call[Namespaced, NothingBody]) -> LimitDocument:
     return await resume(call, call.namespace, Scope.WORKFLOW, call.path["workflow"])
 
 
@@ -109,7 +105,7 @@ async def pause_namespace(call: Call[NoQuery, PauseClaimsBody]) -> LimitDocument
     return await pause(call, call.path["namespace"], Scope.NAMESPACE, "")
 
 
-async def resume_namespace(call: Call[NoQuery, ResumeClaimsBody]) -> LimitDocument:
+async def resume_namespace(call: Call[NoQuery, NothingBody]) -> LimitDocument:
     return await resume(call, call.path["namespace"], Scope.NAMESPACE, "")
 
 

@@ -14,7 +14,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, STEP_ID_BYTES,
 from kagzi.core.run import RunStatus
 from kagzi.core.tags import check_tags
 from kagzi.errors import InvalidRequest, NotFound
-from kagzi.http.call import Call, Namespaced, Reply
+from kagzi.http.call import Call, Namespaced, NothingBody, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Name, Tags, When, whole
 from kagzi.http.lengths import moment_of
 from kagzi.http.problems import BadField, naming
@@ -83,14 +83,6 @@ class JobPage(Struct, frozen=True, kw_only=True):
 
     jobs: tuple[JobDocument, ...]
     next: str | None
-
-
-class CancelJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say."""
-
-
-class DeleteRunBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say."""
 
 
 class DeletedRun(Struct, frozen=True, kw_only=True):
@@ -171,11 +163,11 @@ async def get_job(call: Call[Namespaced, None]) -> JobDocument:
     return job_document(await call.engine.jobs.get(call.namespace, job_id_of(call.path["job_id"])))
 
 
-async def cancel_job(call: Call[Namespaced, CancelJobBody]) -> JobDocument:
+async def cancel_job(call: Call[Namespaced, NothingBody]) -> JobDocument:
     return job_document(await call.engine.jobs.cancel(call.namespace, job_id_of(call.path["job_id"])))
 
 
-async def delete_run(call: Call[Namespaced, DeleteRunBody]) -> DeletedRun:
+async def delete_run(call: Call[Namespaced, NothingBody]) -> DeletedRun:
     run_id = await run_id_of(call, call.path["run_id"])
     await call.engine.jobs.delete_run(call.namespace, run_id)
     return DeletedRun(run_id=run_id)

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS
-from kagzi.http.call import Call, NoQuery, Reply
+from kagzi.http.call import Call, NoQuery, NothingBody, Reply
 from kagzi.http.fields import TEXT, Name
 from kagzi.http.problems import check_handler_queue, naming
 from kagzi.http.runs import PageSize, Token
@@ -82,13 +82,9 @@ async def update_namespace(call: Call[NoQuery, UpdateNamespaceBody]) -> Namespac
     return namespace_document(changed)
 
 
-class SwitchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say."""
-
-
-async def enable_namespace(call: Call[NoQuery, SwitchBody]) -> NamespaceDocument:
+async def enable_namespace(call: Call[NoQuery, NothingBody]) -> NamespaceDocument:
     return namespace_document(await call.engine.namespaces.enable(call.path["namespace"], True))
 
 
-async def disable_namespace(call: Call[NoQuery, SwitchBody]) -> NamespaceDocument:
+async def disable_namespace(call: Call[NoQuery, NothingBody]) -> NamespaceDocument:
     return namespace_document(await call.engine.namespaces.enable(call.path["namespace"], False))

@@ -27,7 +27,7 @@ from kagzi.http import (
     versions,
     workers,
 )
-from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
+from kagzi.http.call import Call, Namespaced, NoQuery, NothingBody, Result, Text
 from kagzi.ports.documents.jobs import JobDocument
 from kagzi.ports.documents.limits import LimitDocument
 from kagzi.ports.documents.reports import ReportDocument
@@ -180,7 +180,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{API}/runs/{{run_id}}/delete",
         jobs.delete_run,
-        jobs.DeleteRunBody,
+        NothingBody,
         jobs.DeletedRun,
         "Delete a finished run and everything that is kept of it",
         about="runs",
@@ -207,7 +207,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{API}/jobs/{{job_id}}/cancel",
         jobs.cancel_job,
-        jobs.CancelJobBody,
+        NothingBody,
         JobDocument,
         "End a job",
         about="jobs",
@@ -249,7 +249,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{_SCHEDULE}/resume",
         schedules.resume_schedule,
-        schedules.NothingBody,
+        NothingBody,
         ScheduleDocument,
         "Fire again",
         about="schedules",
@@ -257,7 +257,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{_SCHEDULE}/reset",
         schedules.reset_schedule,
-        schedules.NothingBody,
+        NothingBody,
         ScheduleDocument,
         "Let what code declares count again",
         about="schedules",
@@ -282,7 +282,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{_SCHEDULE}/delete",
         schedules.delete_schedule,
-        schedules.NothingBody,
+        NothingBody,
         schedules.DeletedSchedule,
         "Remove a schedule; its runs stay",
         about="schedules",
@@ -316,7 +316,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{API}/workers/{{worker_id}}/drain",
         workers.drain_worker,
-        workers.DrainBody,
+        NothingBody,
         WorkerDocument,
         "Ask a worker to finish what it has and take nothing new",
         about="workers",
@@ -333,7 +333,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{API}/queues/{{queue}}/resume",
         flow.resume_queue,
-        flow.ResumeClaimsBody,
+        NothingBody,
         LimitDocument,
         "Hand out the runs of a queue again",
         about="workers",
@@ -375,7 +375,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{API}/workflows/{{workflow}}/resume",
         flow.resume_workflow,
-        flow.ResumeClaimsBody,
+        NothingBody,
         LimitDocument,
         "Hand out the runs of a workflow again",
         about="system",
@@ -439,7 +439,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{_NAMESPACE}/enable",
         namespaces.enable_namespace,
-        namespaces.SwitchBody,
+        NothingBody,
         NamespaceDocument,
         "Let runs be started in a namespace",
         about="namespaces",
@@ -448,7 +448,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{_NAMESPACE}/disable",
         namespaces.disable_namespace,
-        namespaces.SwitchBody,
+        NothingBody,
         NamespaceDocument,
         "Start no more runs in a namespace",
         about="namespaces",
@@ -466,7 +466,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(
         f"{_NAMESPACE}/resume",
         flow.resume_namespace,
-        flow.ResumeClaimsBody,
+        NothingBody,
         LimitDocument,
         "Hand out the runs of a namespace again",
         about="namespaces",

@@ -15,7 +15,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTER
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP, MOST_PREVIEWED, Overlap, check_jitter
 from kagzi.core.tags import check_tags
-from kagzi.http.call import Call, Namespaced, NoQuery, Reply
+from kagzi.http.call import Call, Namespaced, NoQuery, NothingBody, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Tags, Timeout, When, whole
 from kagzi.http.lengths import length_of, moment_of, timeout_of
 from kagzi.http.problems import check_handler_queue, naming
@@ -231,10 +231,6 @@ async def pause_schedule(call: Call[Namespaced, PauseBody]) -> ScheduleDocument:
         namespace=call.namespace, schedule_id=_named(call), enabled=False, pause_reason=call.body.reason
     )
     return schedule_document(await call.engine.schedules.update(update))
-
-
-class NothingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say."""
 
 
 async def reset_schedule(call: Call[Namespaced, NothingBody]) -> ScheduleDocument:

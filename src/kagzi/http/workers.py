@@ -14,7 +14,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.errors import Conflict
-from kagzi.http.call import Call, Namespaced
+from kagzi.http.call import Call, Namespaced, NothingBody
 from kagzi.http.fields import Name
 from kagzi.http.limits import NAMES
 from kagzi.http.problems import naming
@@ -52,11 +52,7 @@ async def get_worker(call: Call[Namespaced, None]) -> WorkerDocument:
     return worker_document(await call.engine.admin.get_worker(call.path["worker_id"], call.namespace))
 
 
-class DrainBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say."""
-
-
-async def drain_worker(call: Call[Namespaced, DrainBody]) -> WorkerDocument:
+async def drain_worker(call: Call[Namespaced, NothingBody]) -> WorkerDocument:
     """It is told with its next heartbeat."""
     worker = await call.engine.admin.drain_worker(call.path["worker_id"], call.namespace)
     if worker.status is WorkerStatus.OFFLINE:
