@@ -46,6 +46,21 @@ def test_a_schedule_fires_at_its_moment() -> None:
     run(main)
 
 
+def test_the_queue_of_a_handler_stands_apart_from_its_name() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            with pytest.raises(InvalidRequest, match="the queue of that one belongs into on_failure_queue"):
+                await made(engine, on_failure="notify_ops@ops")
+            with pytest.raises(InvalidRequest, match="on_failure_queue is the queue of on_failure"):
+                await made(engine, on_failure_queue="ops")
+            schedule = await made(engine, on_failure="notify_ops", on_failure_queue="ops")
+            await engine.schedules.update(
+                UpdateSchedule(namespace="default", schedule_id=schedule.schedule_id, on_failure="")
+            )
+
+    run(main)
+
+
 def test_who_watches_is_told_what_happens_to_schedules() -> None:
     async def main() -> None:
         async with new_engine(coordinate=True) as engine:

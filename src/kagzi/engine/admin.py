@@ -57,13 +57,11 @@ class Admin:
         return await self.get_worker(worker.worker_id, namespace)
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
-        if namespace is not None:
-            check_name(namespace, "namespace")
+        check_home(namespace)
         return await self._store.workers.count(namespace, self._stale)
 
     async def count_schedules(self, namespace: str | None) -> ScheduleCounts:
-        if namespace is not None:
-            check_name(namespace, "namespace")
+        check_home(namespace)
         return await self._schedule_counts.get(namespace, lambda: self._store.schedules.count(namespace))
 
     async def count_runs(
@@ -74,8 +72,7 @@ class Admin:
         created_after: Instant | None = None,
         created_before: Instant | None = None,
     ) -> tuple[RunCount, ...]:
-        if namespace is not None:
-            check_name(namespace, "namespace")
+        check_home(namespace)
         window = (created_after, created_before)
         for name, moment in zip(("created_after", "created_before"), window, strict=True):
             if moment is not None:

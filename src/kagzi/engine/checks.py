@@ -62,7 +62,7 @@ _SHORT_POLICY: Final = 1024
 
 
 def check_home(namespace: str | None) -> None:
-    """Checks the namespace that a worker must be in; None is any."""
+    """Checks the namespace that something must be in; None is any."""
     if namespace is not None:
         check_name(namespace, "namespace")
 

@@ -12,6 +12,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.key import KEY_ID_BYTES, MOST_LIVE, SECRET_BYTES, Key, Role, digest, key_position, write_key
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.page import BY_TIME, Page
+from kagzi.engine.checks import check_home
 from kagzi.engine.listing import Listing
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
@@ -72,8 +73,7 @@ class Keys:
     async def list(
         self, *, namespace: str | None = None, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Key]:
-        if namespace is not None:
-            check_name(namespace, "namespace")
+        check_home(namespace)
         about = f"keys {namespace!r}"
         cursor = self._listing.begin(page_size, page_token, about)
         rows = await self._store.keys.page(namespace, cursor, page_size + 1)

@@ -27,7 +27,15 @@ from kagzi.core.page import BY_ID, Page
 from kagzi.core.run import PRIORITY_LIMIT, Run
 from kagzi.core.schedule import Schedule, Skip, backfilled, check_catchup, check_jitter, check_overlap
 from kagzi.core.tags import check_tags
-from kagzi.engine.checks import check_bytes, check_instant, check_number, check_policy, check_reason, check_span
+from kagzi.engine.checks import (
+    check_bytes,
+    check_handler,
+    check_instant,
+    check_number,
+    check_policy,
+    check_reason,
+    check_span,
+)
 from kagzi.engine.listing import Listing
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
@@ -77,7 +85,7 @@ class Schedules:
         if create.version:
             check_name(create.version, "version")
         parse_times(create.cron_expr, check_zone(create.timezone))
-        _check_handler(create)
+        _check_handler(create.on_failure, create.on_failure_queue)
         self._check_options(create)
         await self._namespaces.admit(create.namespace)
         made = await self._store.schedules.create(create)
@@ -119,11 +127,7 @@ class Schedules:
             check_name(update.version, "version")
         if update.next_fire_at is not None:
             check_instant(update.next_fire_at, "next_fire_at")
-        if update.on_failure == "":
-            if update.on_failure_queue is not None:
-                raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
-        else:
-            _check_handler(update)
+        _check_handler(update.on_failure or None, update.on_failure_queue)
         if update.reset and update != UpdateSchedule(
             namespace=update.namespace, schedule_id=update.schedule_id, reset=True
         ):
@@ -165,7 +169,7 @@ class Schedules:
             check_name(each.hash, "hash")
             parse_times(each.cron_expr, check_zone(each.timezone))
             self._check_options(each)
-            _check_handler(each)
+            _check_handler(each.on_failure, each.on_failure_queue)
 
     async def declare(self, registration: Registration) -> tuple[str, ...]:
         """Carries out what a worker's code declares, one schedule at a time; returns the declarations that do not
@@ -294,13 +298,9 @@ class Schedules:
             check_tags(asked.tags)
 
 
-def _check_handler(asked: CreateSchedule | UpdateSchedule | Declaration) -> None:
-    if asked.on_failure is not None:
-        check_name(asked.on_failure, "on_failure")
-    if asked.on_failure_queue is not None:
-        if asked.on_failure is None:
-            raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
-        check_name(asked.on_failure_queue, "on_failure_queue")
+def _check_handler(name: str | None, queue: str | None) -> None:
+    if name is not None or queue is not None:
+        check_handler(name, queue)
 
 
 def _check_own_name(name: str) -> None:

@@ -17,11 +17,11 @@ import asyncpg
 from msgspec import Struct
 
 from kagzi.api.transactions import BeginTransaction, is_async_engine
-from kagzi.errors import InvalidRequest, MissingDependency, Unavailable
+from kagzi.errors import MissingDependency, Unavailable
 from kagzi.store.postgres.borrowed import Borrowed, borrow
 from kagzi.store.postgres.connection import Connector, is_outage
 from kagzi.store.postgres.pool import hang_up
-from kagzi.store.sessions import make_session
+from kagzi.store.sessions import has_ended, make_session
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -348,10 +348,3 @@ def _psycopg_for(step: str) -> Any:
             f"the step {step} is a `def` function with a transaction, which on PostgreSQL needs psycopg: "
             'pip install "psycopg[binary]", or make it `async def`, or give the app an engine of SQLAlchemy'
         ) from error
-
-
-def has_ended(step: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"the step {step} has ended the transaction of its connection itself; Kagzi commits it together with the "
-        "step's result, so leave COMMIT, ROLLBACK and close() to it"
-    )

@@ -18,11 +18,12 @@ from kagzi.api.transactions import BeginTransaction
 from kagzi.core.driving import drive
 from kagzi.core.instant import Instant, Span
 from kagzi.errors import Unavailable
-from kagzi.store.postgres.body_links import Link, Links, has_ended
+from kagzi.store.postgres.body_links import Link, Links
 from kagzi.store.postgres.borrowed import Borrowed, check_database, start_in
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import Applied
+from kagzi.store.sessions import has_ended
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from kagzi.core.duration import format_span
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.errors import InvalidRequest, StepTimeout, Unavailable
 from kagzi.store.protocol.changes import Applied
-from kagzi.store.sessions import make_session
+from kagzi.store.sessions import has_ended, make_session
 from kagzi.store.sqlite.borrowed import check_file, start_in
 from kagzi.store.sqlite.chunks import apply_chunks
 from kagzi.store.sqlite.connection import Database, begin
@@ -296,7 +296,7 @@ class _SessionConnection(_Writing):
 
     def check(self, step: str) -> None:
         if not self._raw.in_transaction:
-            raise _has_ended(step)
+            raise has_ended(step)
 
     def taken_back(self) -> sqlite3.Connection:
         self._raw.row_factory = None
@@ -339,13 +339,13 @@ class StepConnection(sqlite3.Connection):
         return self.cursor().executemany(*args)  # type: ignore[no-any-return]
 
     def commit(self) -> None:
-        raise _has_ended(self.step)
+        raise has_ended(self.step)
 
     def rollback(self) -> None:
-        raise _has_ended(self.step)
+        raise has_ended(self.step)
 
     def close(self) -> None:
-        raise _has_ended(self.step)
+        raise has_ended(self.step)
 
     def executescript(self, sql_script: str) -> sqlite3.Cursor:  # noqa: ARG002
         raise InvalidRequest(
@@ -370,7 +370,7 @@ def _guarded(name: str) -> Any:
                 return method(self, *args, **kwargs)
             except sqlite3.DatabaseError as error:
                 if "not authorized" in str(error):
-                    raise _has_ended(connection.step) from error
+                    raise has_ended(connection.step) from error
                 raise
 
     call.__name__ = name
@@ -383,10 +383,3 @@ for _name in ("execute", "executemany", "fetchone", "fetchmany", "fetchall", "__
 
 def _refuse_ends(action: int, *_: object) -> int:
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
-
-
-def _has_ended(step: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"the step {step} has ended the transaction of its connection itself; Kagzi commits it together with the "
-        "step's result, so leave COMMIT, ROLLBACK and close() to it"
-    )
