@@ -1,5 +1,5 @@
-"""Calls of workflow code that block: `open()`, sockets, processes, `time.sleep`, threads. They are noticed where they
-begin, and reported with file and line.
+"""Notices calls of workflow code that block: `open()`, sockets, processes, `time.sleep`, threads. They are reported
+where they begin, with file and line.
 
 Where such a call is an error, Python tells of all of them by audit events, to a hook that is installed once in a
 process. Such a hook is called for each event of the process, and those that an execution causes itself (it sets the
@@ -80,8 +80,8 @@ _open = open
 
 
 def watch_blocking_calls(*, all_of_them: bool) -> None:
-    """Notice from now on what workflow code of this process does; what few call only if all of them are to be noticed.
-    Once is enough."""
+    """Notices blocking calls of this process's workflow code from now on; those that few programs make only if all are
+    to be noticed. Once is enough."""
     if _watching.acquire(blocking=False):
         _wrap(time, "sleep", _SLEEP)
         _wrap(socket.socket, "connect", _NETWORK)
@@ -158,8 +158,8 @@ def notice(what: str, loop: WorkflowLoop) -> None:
 
 
 def _is_workflows(frame: FrameType | None) -> bool:
-    """Whether a call was made by workflow code, or a library that it uses: the nearest frame outside of the standard
-    library is not Kagzi's, and nothing in between does such things for reasons of its own."""
+    """Returns whether a call was made by workflow code, or a library that it uses: the nearest frame outside of the
+    standard library is not Kagzi's, and nothing in between does such things for reasons of its own."""
     found = False
     while frame is not None and frame.f_code is not WorkflowLoop._run_ready.__code__:
         file, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")

@@ -1,4 +1,4 @@
-"""Calls that workflow code makes: their identity is fixed when they are made, in the scope of the caller, and they
+"""The calls that workflow code makes. Their identity is fixed when they are made, in the scope of the caller; they
 happen when they are awaited."""
 
 from __future__ import annotations

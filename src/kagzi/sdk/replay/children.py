@@ -43,7 +43,7 @@ class Children:
         self.receive(recorded.values())
 
     def spawn(self, wait: ChildWait, now: Instant) -> None:
-        """The workflow starts a child."""
+        """Spawns a child."""
         if self._unseen >= MOST_CHILDREN:
             raise LimitExceeded(
                 f"a run has at most {MOST_CHILDREN:,} children at a time; await the results of some before it starts "
@@ -70,7 +70,8 @@ class Children:
             self._late.append(operation)
 
     def go_live(self) -> None:
-        """All that is recorded was delivered: what was called and is not recorded happens now."""
+        """Submits the spawns that were called during replay and are not recorded, now that all recorded events were
+        delivered."""
         self.live = True
         late, self._late = self._late, []
         for operation in late:
@@ -147,14 +148,14 @@ class Children:
         return event
 
     def seen(self, wait: ChildWait, status: StepStatus) -> None:
-        """The workflow gets the outcome of this child."""
+        """Notes that the workflow gets the outcome of this child."""
         self._unseen -= 1
         self.remove_wait(wait)
         if status is StepStatus.COMPLETED and self._journal.told:
             self._journal.told.pop(wait.step_id, None)  # it stays whatever is tried again
 
     def tell(self, wait: ChildWait) -> None:
-        """The workflow tells this child something."""
+        """Notes that the workflow tells this child something."""
         journal = self._journal
         if journal.told is None:
             journal.told = {}
@@ -163,7 +164,7 @@ class Children:
 
     @property
     def outstanding(self) -> bool:
-        """Whether the workflow waits for children whose outcome has not arrived."""
+        """Whether the workflow waits for children whose outcomes have not arrived."""
         return bool(self.awaited)
 
     def waiting_for(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Replaying a recorded history with today's code, and finding the first call that differs.
+"""Replays a recorded history with today's code, and finds the first call that differs.
 
 It is the replay of a worker, with effects that do nothing: no body starts and nothing is written. A worker is lenient
 with code that was changed under a run, because a run has to go on somehow. Here every recorded event must meet the call
@@ -160,19 +160,19 @@ def _described(event: Step) -> str:
 
 
 class NoEffects:
-    """What a replay does to the world: nothing."""
+    """The effects of a replay, which does nothing to the world."""
 
     def submit(self, operation: Operation) -> None:
-        """Nothing is written."""
+        """Writes nothing."""
 
     def start_body(self, call: StepCall) -> None:
-        """Nothing is done."""
+        """Starts nothing."""
 
     def cancel_body(self, call: StepCall) -> None:
-        """There is none."""
+        """Does nothing: no body was started."""
 
     def submit_unhurried(self, operation: Operation) -> None:
-        """Nothing is written."""
+        """Writes nothing."""
 
     def set_value(self, name: str, value: bytes) -> None:
         """Drops it: a comparison has nobody to tell."""

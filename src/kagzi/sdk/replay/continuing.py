@@ -1,4 +1,4 @@
-"""A workflow function that goes on as a new one: `continue_as_new` raises, and the run begins anew in place.
+"""`continue_as_new`: it raises, the workflow function ends, and its run begins anew in place.
 
 What is raised is no `Exception`, so that code which handles errors lets it pass; `finally` blocks run. A function that
 catches it all the same, and returns, has made a mistake: the new state would be lost.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ContinueAsNew(BaseException):
-    """The workflow function ends here, and begins anew with this input in this version."""
+    """Raised where the workflow function ends, to begin anew with this input in this version."""
 
     def __init__(self, input: bytes, version: str, place: str) -> None:
         super().__init__(f"the workflow begins anew (at {place})")
@@ -54,7 +54,7 @@ def continue_as_new(execution: Execution, workflow: str, input: bytes, version: 
 
 
 def caught(asked: ContinueAsNew) -> NonDeterminismError:
-    """What is wrong with a workflow function that has returned although it is to begin anew."""
+    """Returns the error of a workflow function that has returned although it is to begin anew."""
     return NonDeterminismError(
         f"continue_as_new() was called at {asked.place}, and the workflow function went on and returned: what it "
         "raises must not be caught; do not catch BaseException"

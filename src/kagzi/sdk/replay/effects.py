@@ -1,4 +1,4 @@
-"""What an execution can do to the world, as its host (a worker, a test, a simulation) does it."""
+"""Effects: what an execution can do to the world, by its host (a worker, a test, a simulation)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Effects(Protocol):
     """All calls are made from the host's callbacks and return at once."""
 
     def submit(self, operation: Operation) -> None:
-        """Hand over an operation. Operations become durable in this order; the host reports by `durable`."""
+        """Hands over an operation. Operations become durable in this order; the host reports by `durable`."""
         ...
 
     def start_body(self, call: StepCall) -> None:
-        """Run the body of a step; report by `step_returned` or `step_raised`."""
+        """Runs the body of a step; the host reports by `step_returned` or `step_raised`."""
         ...
 
     def cancel_body(self, call: StepCall) -> None:
-        """The body's result is no longer wanted: cancel it, and report its end by `body_ended`."""
+        """Cancels a body whose result is no longer wanted; the host reports its end by `body_ended`."""
         ...
 
     def submit_unhurried(self, operation: Operation) -> None:
@@ -29,15 +29,15 @@ class Effects(Protocol):
         ...
 
     def set_value(self, name: str, value: bytes) -> None:
-        """Store what the run says about itself, with or after what was submitted before. Nothing waits for it."""
+        """Stores what the run says about itself, with or after what was submitted before. Nothing waits for it."""
         ...
 
     def now(self) -> Instant:
-        """The engine's time, at the latest that it can be."""
+        """Returns the engine's time, at the latest that it can be."""
         ...
 
     def passed(self) -> Instant:
-        """The engine's time, at the earliest that it can be: what is due by then is surely due."""
+        """Returns the engine's time, at the earliest that it can be: what is due by then is surely due."""
         ...
 
     def jitter(self) -> float: ...

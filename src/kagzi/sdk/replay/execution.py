@@ -148,11 +148,11 @@ class Execution:
         signals: Iterable[Signal] = (),
         unread: bool = False,
     ) -> None:
-        """Start the workflow function, replay what is recorded, then go live: with a cancellation, if it has not been
-        told of that before, or woken, if nothing has been recorded since. `signals` have arrived and were not taken.
-        `unread`: there may be others, which are read next if the workflow waits for some. Outcomes of children that are
-        here already wait for them: to take one fires the timers before it, and the wait for a signal that came in time
-        must not time out by that."""
+        """Starts the workflow function, replays what is recorded, then goes live: with a cancellation, if it has not
+        been told of that before, or woken, if nothing has been recorded since. `signals` have arrived and were not
+        taken. `unread`: there may be others, which are read next if the workflow waits for some. Outcomes of children
+        that are here already wait for them: to take one fires the timers before it, and the wait for a signal that came
+        in time must not time out by that."""
         self._encode_result = encode_result
         self._main = self.loop.start(coroutine, context or copy_context())
         events = self._recorded.events
@@ -179,7 +179,7 @@ class Execution:
         self._settle()
 
     def _go_live(self) -> None:
-        """All that is recorded was delivered: bodies may start."""
+        """Lets bodies start, now that all that is recorded was delivered."""
         self.steps.live = True
         if self._recorded.early:
             self._tell_replaced()
@@ -189,7 +189,7 @@ class Execution:
             wait.go_live(self)
 
     def _set_off(self) -> None:
-        """Run the workflow function until it waits for the first time."""
+        """Runs the workflow function until it waits for the first time."""
         loop = self.loop
         zero, now = loop.now, self._effects.now()
         late = loop.late = now - zero if now > zero else 0
@@ -212,13 +212,13 @@ class Execution:
         self._journal.next_event(zero + late)
 
     def cancel(self) -> None:
-        """Somebody has asked for the run to end: the workflow function gets a CancelledError where it waits."""
+        """Tells the workflow that the run is to end: its function gets a CancelledError where it waits."""
         if not self.loop.evicting:
             self._deliver_cancel()
             self._settle()
 
     def step_returned(self, call: StepCall, value: Any) -> None:
-        """A body returned. The value is recorded, and the workflow sees what the record says."""
+        """Records the value that a body returned; the workflow sees what the record says."""
         if self.loop.evicting:
             return
         if self.steps.end(call):
@@ -230,7 +230,7 @@ class Execution:
             self._dropped(call)
 
     def step_raised(self, call: StepCall, error: BaseException) -> None:
-        """A body raised: try again later, or record the failure for good."""
+        """Takes the error that a body raised: it is tried again later, or the failure is recorded for good."""
         if self.loop.evicting:
             return
         if not self.steps.end(call):
@@ -242,14 +242,14 @@ class Execution:
         self._settle()
 
     def body_ended(self, call: StepCall) -> None:
-        """A cancelled body has come to its end, or its grace time is over."""
+        """Notes that a cancelled body has come to its end, or that its grace time is over."""
         if call.running and not self.loop.evicting:
             call.running = False
             self.steps.ending -= 1
             self._dropped(call)
 
     def tick(self) -> None:
-        """Time has passed: fire timers that are due, start attempts whose time has come."""
+        """Fires timers that are due, and starts attempts whose time has come."""
         if self.loop.evicting:
             return
         passed = self._effects.passed()
@@ -258,8 +258,8 @@ class Execution:
         self._settle()
 
     def receive(self, signals: Iterable[Signal], outcomes: Iterable[Step] = ()) -> None:
-        """Signals and outcomes of children have arrived that were not taken yet, signals in their order. Those that
-        came before are passed over."""
+        """Takes in signals and outcomes of children that have arrived and were not taken yet, signals in their order.
+        Those that came before are passed over."""
         if not self.loop.evicting:
             self._unread = False
             self.inbox.receive(signals)
@@ -268,8 +268,8 @@ class Execution:
             self._settle()
 
     def durable(self, operations: int, *, start: bool = True) -> None:
-        """This many more operations are durable. Only starts bodies, unless they are to wait for the next event; the
-        workflow does not notice."""
+        """Notes that this many more operations are durable. Only starts bodies, unless they are to wait for the next
+        event; the workflow does not notice."""
         self._journal.durable += operations
         if start:
             self.steps.start_due()
@@ -277,7 +277,7 @@ class Execution:
                 self._settle()
 
     def show(self, call: StepCall) -> None:
-        """A body has been running for a while: make it visible."""
+        """Makes a body visible that has been running for a while."""
         self.steps.show(call)
 
     @property
@@ -323,7 +323,7 @@ class Execution:
 
     @property
     def idle(self) -> bool:
-        """Nothing can happen until a timer or a retry is due: the run may be parked."""
+        """Whether nothing can happen until a timer or a retry is due, so that the run may be parked."""
         steps = self.steps
         return (
             steps.running == 0
@@ -335,7 +335,7 @@ class Execution:
 
     @property
     def busy(self) -> bool:
-        """Bodies are running, cancelled ones included."""
+        """Whether bodies are running, cancelled ones included."""
         return self.steps.running > 0 or self.steps.ending > 0
 
     def next_due(self) -> Instant | None:
@@ -344,7 +344,7 @@ class Execution:
         return retry if due is None or (retry is not None and retry < due) else due
 
     def evict(self) -> None:
-        """Let go of the run in memory. Nothing is recorded."""
+        """Lets go of the run in memory. Nothing is recorded."""
         if self.loop.evicting:
             return
         self.loop.evict()
@@ -378,8 +378,8 @@ class Execution:
     # What the loop calls.
 
     def turn_goes_on(self, began: Instant | None, must_end: bool) -> Instant:
-        """Many callbacks have run without the workflow waiting for anything. Fails the run if they never end; returns
-        when they began."""
+        """Looks at a turn in which many callbacks have run without the workflow waiting for anything. Fails the run if
+        they never end; returns when they began."""
         now = self._effects.now()
         if began is None:
             return now
@@ -397,7 +397,7 @@ class Execution:
     # What calls of workflow code come to (`calls.py`).
 
     def request(self, wait: Wait) -> None:
-        """The workflow waits for something from now on."""
+        """Notes that the workflow waits for something from now on."""
         if self.loop.evicting:
             return
         self._waiting[wait.step_id] = wait
@@ -409,12 +409,12 @@ class Execution:
             self._see(wait, early)
 
     def withdraw(self, wait: Wait) -> None:
-        """The workflow does not wait for it any more."""
+        """Notes that the workflow does not wait for it any more."""
         self._waiting.pop(wait.step_id, None)
         wait.withdraw(self)
 
     def set_value(self, name: str, value: bytes) -> None:
-        """The run says something about itself. It is no event, and no gate counts it.
+        """Sets a value of the run. It is no event, and no gate counts it.
 
         While recorded events are to come, what is said has been stored: with the events that followed it. A run that
         continues the history of another one has none of its values, and says all of it again. So does a run that is
@@ -429,7 +429,7 @@ class Execution:
             self._effects.set_value(name, value)
 
     def patched(self, step_id: str) -> bool:
-        """Whether a switch of the code is on at this call of it."""
+        """Returns whether a switch of the code is on at this call of it."""
         recorded = self._recorded
         if recorded.has_patch(step_id):
             return True
@@ -459,7 +459,7 @@ class Execution:
         self._drain()
 
     def _drain(self) -> None:
-        """Let the workflow go on after an event; if it was recorded that it was told too late, with that beside it."""
+        """Lets the workflow go on after an event; if it was recorded that it was told too late, with that beside it."""
         recorded = self._recorded
         if recorded.events and (late := recorded.take_late_cancel()) is not None:
             assert late.completed_seq is not None
@@ -472,7 +472,7 @@ class Execution:
         self.loop.drain()
 
     def _tell_replaced(self) -> None:
-        """Say so if the code has come past a recorded step without calling it, and runs one without a record."""
+        """Warns if the code has come past a recorded step without calling it, and runs one without a record."""
         for recorded, instead in self._recorded.replaced(self._waiting):
             logger.warning(
                 "step %s of %s is recorded and was not called up to here; %s, not recorded, runs instead. If it "
@@ -485,7 +485,7 @@ class Execution:
             )
 
     def _see(self, wait: Wait, event: Step) -> None:
-        """Give a wait its recorded end."""
+        """Gives a wait its recorded end."""
         del self._waiting[wait.step_id]
         if event.input_hash != wait.input_hash and event.input_hash and wait.input_hash:
             message = (
@@ -501,8 +501,8 @@ class Execution:
         wait.deliver(event, self)
 
     def _take_next(self) -> bool:
-        """Delivers what has arrived and is waited for, the first that came about; whether there was something. Before
-        that, timers that were due before it came."""
+        """Delivers what has arrived and is waited for, the first that came about; before that, timers that were due
+        before it came. Returns whether there was something."""
         signal = None if self._inbox is None else self._inbox.next()
         outcome = None if self._children is None else self._children.next()
         came_at = min(
@@ -554,8 +554,8 @@ class Execution:
         self.loop.drain()
 
     def _wake(self, until: Instant) -> None:
-        """Somebody has ended the sleep: what is due by then is due now. A tick like any other, but that it is recorded
-        also if it fires no timer, so that it counts once; it says how much too early it came."""
+        """Ends a sleep as somebody has asked: what is due by then is due now. A tick like any other, but that it is
+        recorded also if it fires no timer, so that it counts once; it says how much too early it came."""
         assert self._main is not None
         if self._main.done():
             return
@@ -579,8 +579,8 @@ class Execution:
             self.loop.drain()
 
     def tell_late(self) -> None:
-        """The workflow function has returned, and before that was stored somebody was promised that it will be told to
-        end. Records that it is, for the next execution."""
+        """Records for the next execution that the workflow is told to end: its function has returned, and before that
+        was stored somebody was promised that it will be told."""
         marked = self._journal.marked(CANCEL, StepKind.CANCEL, self._journal.next_event())
         self._journal.submit(replace(marked, output=LATE))
         self.cancel_recorded = True
@@ -591,13 +591,13 @@ class Execution:
         self._main.cancel()
 
     def _dropped(self, call: StepCall) -> None:
-        """A body whose result nobody wants has ended."""
+        """Notes that a body whose result is not wanted has ended."""
         if call.shown and self.outcome is None and not self.loop.evicting:
             self.steps.record_cancelled(call)
         self._settle()
 
     def _settle(self) -> None:
-        """After every event: has the workflow ended, and which bodies may start?"""
+        """Looks, after every event, whether the workflow has ended and which bodies may start."""
         if self.loop.evicting:
             return
         main = self._main

@@ -1,4 +1,4 @@
-"""What workflow code waits for from outside, and what has arrived: signals.
+"""Signals: what has arrived for a run, and which of its waits get what.
 
 A wait takes the oldest signal of its name; several waits for one name are served in the order of their calls. Taking is
 an event: it is recorded, and comes back on replay like the result of a step. A wait that is cancelled takes nothing.

@@ -28,7 +28,7 @@ class Journal:
         self._ticks = ticks
 
     def next_event(self, now: Instant | None = None) -> Instant:
-        """Number an event and give it its time, which never lies before the last event's."""
+        """Numbers an event and gives it its time, which never lies before the last event's."""
         self.seq += 1
         if now is None:
             now = self._effects.now()
@@ -70,7 +70,7 @@ class Journal:
             self.first_failure = seq
 
     def keep_seq(self) -> int:
-        """Up to which event a run that is tried again keeps its history. What a child was told is not kept: it may be
-        another child then, which nobody would tell."""
+        """Returns up to which event a run that is tried again keeps its history. What a child was told is not kept: it
+        may be another child then, which nobody would tell."""
         kept = self.seq if self.first_failure is None else self.first_failure - 1
         return min(kept, *self.told.values()) if self.told else kept

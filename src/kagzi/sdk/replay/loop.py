@@ -146,7 +146,7 @@ class WorkflowTask(asyncio.Task[Any]):
     if _FORGETFUL_GROUPS:
 
         def cancel(self, msg: Any | None = None) -> bool:
-            """Cancel the task; make up for what TaskGroup forgets.
+            """Cancels the task, and makes up for what TaskGroup forgets.
 
             When a child fails while its group waits for the others in __aexit__, the group cancels its own task to
             wake it, swallows the CancelledError, and leaves the request counted. An `asyncio.timeout` around it would
@@ -193,13 +193,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._salt = salt
 
     def release(self) -> None:
-        """Forget the execution, which holds this loop."""
+        """Forgets the execution, which holds this loop."""
         self.execution = cast("Execution", _GONE)
 
     # Driving.
 
     def __enter__(self) -> None:
-        """Make this the running loop, in place of the host's."""
+        """Makes this the running loop, in place of the host's."""
         self._host.append((_get_running_loop(), get_asyncgen_hooks()))
         _set_running_loop(self)
         set_asyncgen_hooks(self._remember_generator, _discard)
@@ -216,7 +216,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             _BUILTINS["open"] = _IO["open"] = _plain_open
 
     def drain(self) -> None:
-        """Run callbacks until none is ready."""
+        """Runs callbacks until none is ready."""
         host = _get_running_loop()
         if host is self:
             self._run_ready()
@@ -260,35 +260,35 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             began = self.execution.turn_goes_on(began, looks >= _MOST_LOOKS)
 
     def spinner(self) -> str:
-        """File and line at which the task stands that is to go on next."""
+        """Returns file and line at which the task stands that is to go on next."""
         task = getattr(self._ready[0].callback, "__self__", None) if self._ready else None
         return place_of_task(task) if isinstance(task, WorkflowTask) else "an unknown place"
 
     def next_due(self) -> Instant | None:
-        """When the earliest live timer is due."""
+        """Returns when the earliest live timer is due."""
         timers = self.timers
         return timers[0].due_at if timers else None
 
     def first_due(self, now: Instant) -> Timer | None:
-        """The first timer that is due by `now`."""
+        """Returns the first timer that is due by `now`."""
         timers = self.timers
         return timers[0] if timers and timers[0].due_at <= now else None
 
     def fire_due(self, by: Instant) -> None:
-        """Make all timers that are due by then ready, in the order of (due time, creation)."""
+        """Makes all timers that are due by then ready, in the order of (due time, creation)."""
         while (timer := self.first_due(by)) is not None:
             heappop(self.timers)
             self._drop_cancelled()
             self._ready.append(timer)
 
     def _drop_cancelled(self) -> None:
-        """The first of the timers has changed: it is always a live one."""
+        """Drops cancelled timers from the front, so that the first one is always live."""
         timers = self.timers
         while timers and timers[0]._cancelled:
             heappop(timers)
 
     def evict(self) -> None:
-        """End every coroutine of the run without running any of its effects, and break all reference cycles."""
+        """Ends every coroutine of the run without running any of its effects, and breaks all reference cycles."""
         self.evicting = True
         self.unawaited.close()
         self.mistake = None
@@ -322,7 +322,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     _untie(future)
 
     def refuse(self) -> None:
-        """A durable call was made while the run is let go of."""
+        """Refuses a durable call that is made while the run is let go of."""
         self._refused += 1
         if self._refused <= _MOST_REFUSALS:
             raise Evicted
@@ -338,7 +338,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._cancelled_limit = max(_FEW, len(self.timers))
 
     def report_unseen_errors(self) -> None:
-        """Log the errors of tasks that nobody has asked for, when the run ends."""
+        """Logs the errors of tasks that nobody has asked for, when the run ends."""
         for task in self._tasks:
             if task.done() and task._log_traceback:
                 self.call_exception_handler(
@@ -455,7 +455,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return task
 
     def _create_in_order(self, coro: Coroutine[Any, Any, Any], shuffled: object) -> WorkflowTask:
-        """Make a task for as_completed, which asks for them in the order of a set of coroutines, that of their ids.
+        """Makes a task for as_completed, which asks for them in the order of a set of coroutines, that of their ids.
 
         They are made all at once, in the order in which the user has listed them.
         """
@@ -485,13 +485,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return task
 
     def start(self, coro: Coroutine[Any, Any, Any], context: Context | None) -> WorkflowTask:
-        """The task of the workflow function itself; its scope is the root."""
+        """Makes the task of the workflow function itself; its scope is the root."""
         task = WorkflowTask(coro, self, self.root, self._salt, context)
         self._remember(task)
         return task
 
     def waiting_above(self) -> list[FrameType]:
-        """Where those wait who have started the task that is running, the nearest first."""
+        """Returns where the tasks wait that have started the one that is running, the nearest first."""
         frames: list[FrameType] = []
         scope = self.current_scope().parent
         while scope is not None:
@@ -574,7 +574,7 @@ def _unwind(coroutine: Any) -> None:
 
 
 def _untie(future: asyncio.Future[Any]) -> None:
-    """Forgets who is to be told of the end of this future, which never comes."""
+    """Forgets the callbacks of this future, whose end never comes."""
     for callback, _ in future._callbacks or ():
         future.remove_done_callback(callback)
 
@@ -612,7 +612,7 @@ _ENSURES = {
 
 
 def _shuffled(caller: FrameType) -> object | None:
-    """What was passed to asyncio.as_completed, if that is what makes this task."""
+    """Returns what was passed to asyncio.as_completed, if that makes this task."""
     frame: FrameType | None = caller
     while frame is not None and frame.f_globals is asyncio.tasks.__dict__:
         if frame.f_code.co_qualname in ("as_completed", "_AsCompletedIterator.__init__"):
@@ -626,8 +626,8 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 
 def place_of_call() -> str:
-    """File and line of the user's code that led here: the nearest frame that is no library's, if there is one. A
-    library may have started a task of its own; then it is where the user's code waits for that."""
+    """Returns file and line of the user's code that led here: the nearest frame that is no library's, if there is one.
+    A library may have started a task of its own; then it is where the user's code waits for that."""
     frames = _stack(sys._getframe(1))
     loop = _get_running_loop()
     if isinstance(loop, WorkflowLoop) and not any(_is_users(frame) for frame in frames):
@@ -641,7 +641,7 @@ def place_of_call() -> str:
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:
-    """This frame and those that called it, up to the loop."""
+    """Yields this frame and those that called it, up to the loop."""
     frames = []
     while frame is not None and frame.f_code is not WorkflowLoop._run_ready.__code__:
         frames.append(frame)
@@ -650,7 +650,7 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
 
 
 def _suspended(awaited: Any) -> list[FrameType]:
-    """The frames of a coroutine that waits, the innermost first."""
+    """Yields the frames of a coroutine that waits, the innermost first."""
     frames: list[FrameType] = []
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
@@ -661,7 +661,7 @@ def _suspended(awaited: Any) -> list[FrameType]:
 
 
 def _is_telling(frame: FrameType) -> bool:
-    """Whether a frame is of other code than what every call passes through."""
+    """Returns whether a frame tells something: it is not of the code that every call passes through."""
     return frame.f_globals.get("__name__", "").partition(".")[0] not in ("asyncio", "kagzi", "concurrent", "anyio")
 
 
@@ -670,7 +670,7 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def place_of_task(task: WorkflowTask) -> str:
-    """File and line of the user's code at which a task waits."""
+    """Returns file and line of the user's code at which a task waits."""
     place = "an unknown place"
     coroutine: Any = task.get_coro()
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:

@@ -1,4 +1,4 @@
-"""How a workflow function ended."""
+"""Outcomes: how a workflow function ended."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from kagzi.sdk.replay.loop import WorkflowTask
 
 
 class Anew(Struct, frozen=True):
-    """With what, and in which version, the workflow function begins anew."""
+    """The input with which, and the version in which, the workflow function begins anew."""
 
     input: bytes
     version: str
 
 
 class Outcome(Struct, frozen=True):
-    """With an output, with a failure, to begin anew, or with none of these because it was cancelled."""
+    """How a workflow function ended: with an output, with a failure, to begin anew, or with none of these because it
+    was cancelled."""
 
     output: bytes | None
     failure: Failure | None = None
@@ -57,8 +58,8 @@ def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool, redact: Redac
 
 
 def _mistake_in(error: BaseException) -> BaseException:
-    """The NonDeterminismError that task groups, of a library perhaps, have made a group of, if nothing else is in it;
-    with the way through the user's code that led to the group. Any other error as it is."""
+    """Returns the NonDeterminismError that task groups, of a library perhaps, have made a group of, if nothing else is
+    in it; with the way through the user's code that led to the group. Any other error as it is."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     leaves = list(_leaves(error))
@@ -76,7 +77,7 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
 
 
 def _forget_tracebacks(main: WorkflowTask, error: BaseException | None) -> None:
-    """The error is data by now. Its tracebacks hold all frames of the run, and often themselves."""
+    """Drops the tracebacks of an error that is data by now: they hold all frames of the run, and often themselves."""
     try:
         main.result()  # the task keeps the traceback for itself until somebody asks
     except BaseException:

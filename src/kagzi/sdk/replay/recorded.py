@@ -40,7 +40,7 @@ class Recorded:
                 self.note_patch(step.step_id)
 
     def note_patch(self, step_id: str) -> None:
-        """A switch is on from this occurrence of its id in its scope on."""
+        """Notes that a switch is on from this occurrence of its id in its scope on."""
         place, occurrence = _occurrence(step_id)
         self.patches[place] = min(occurrence, self.patches.get(place, occurrence))
 
@@ -67,7 +67,7 @@ class Recorded:
         return None
 
     def keep_early(self, event: Step, called: Iterable[str]) -> None:
-        """The code has not called the step of this event; it waits for these."""
+        """Keeps an event whose step the code has not called, with what the code waits for instead."""
         self.early[event.step_id] = event
         self._beside[event.step_id] = tuple(called)
 

@@ -30,7 +30,7 @@ class Scope:
         return Scope(self, label)
 
     def identity(self, name: str) -> str:
-        """The id of the next step or timer with this (escaped) name."""
+        """Takes the id of the next step or timer with this (escaped) name."""
         counts = self._counts
         if counts is None:
             counts = self._counts = {}
@@ -41,7 +41,7 @@ class Scope:
         return step_id
 
     def give_back(self, step_id: str) -> bool:
-        """Undoes `identity`, if this was the last one taken of its name; whether it was."""
+        """Undoes `identity`, if this was the last one taken of its name; returns whether it was."""
         name, _, occurrence = step_id.removeprefix(self.prefix).partition("#")
         counts = self._counts
         if counts is None or not step_id.startswith(self.prefix) or counts.get(name, 0) != int(occurrence or 1):
@@ -50,7 +50,7 @@ class Scope:
         return True
 
     def rename(self, label: str) -> None:
-        """Give the scope another name before anything was called in it.
+        """Gives the scope another name, before anything was called in it.
 
         asyncio.create_task(..., name=...) of Python 3.11 creates the task first and names it right after; the
         occurrence taken for the default name is then given back.

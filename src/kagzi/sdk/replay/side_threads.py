@@ -62,7 +62,7 @@ def refuse_beside_workflow(what: str) -> None:
 
 
 def watch_threads() -> None:
-    """Note from now on which threads of this process work for a workflow. Once is enough."""
+    """Notes from now on which threads of this process work for a workflow. Once is enough."""
     if _watching.acquire(blocking=False):
         threading.Thread.start = _watched_start(threading.Thread.start)  # type: ignore[method-assign, assignment]
         _thread.start_new_thread = _watched_raw_start(_thread.start_new_thread)

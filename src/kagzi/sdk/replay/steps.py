@@ -70,7 +70,7 @@ class Steps:
         self._payload_limit = payload_limit
 
     def resume(self, call: StepCall) -> None:
-        """Go live with a call: the next attempt, when its time has come."""
+        """Goes live with a call: its next attempt begins when its time has come."""
         last = self.attempts.pop(call.step_id, None)
         if last is None:
             self.wanted.append(call)
@@ -95,14 +95,14 @@ class Steps:
         heappush(self.retrying, (call.retry_at, self._retries, call))
 
     def hasten(self, until: Instant, now: Instant) -> None:
-        """Attempts that were to start by then start now, in their order."""
+        """Starts attempts now that were to start by then, in their order."""
         retrying = [(min(at, now) if at <= until else at, number, call) for at, number, call in self.retrying]
         for at, _, call in retrying:
             call.retry_at = at
         self.retrying[:] = sorted(retrying, key=lambda each: each[:2])  # a sorted list is a heap
 
     def next_retry(self) -> Instant | None:
-        """When the earliest attempt is due that somebody still waits for."""
+        """Returns when the earliest attempt is due that is still waited for."""
         retrying = self.retrying
         while retrying and not retrying[0][2].awaited:
             heappop(retrying)
@@ -140,9 +140,9 @@ class Steps:
             self._effects.start_body(call)
 
     def _seal(self, call: StepCall) -> bool:
-        """Has the app's codec make what is stored of the arguments; whether it could. Now, and not when the step was
-        called: workflow code is no place for the errors of a codec, and replay, which needs none of this, calls as
-        often. A codec that is out of reach for a while leaves the run to its host."""
+        """Has the app's codec make what is stored of the arguments; returns whether it could. Now, and not when the
+        step was called: workflow code is no place for the errors of a codec, and replay, which needs none of this,
+        calls as often. A codec that is out of reach for a while leaves the run to its host."""
         seal = call.codec.seal
         assert seal is not None
         try:
@@ -156,7 +156,7 @@ class Steps:
         return True
 
     def show(self, call: StepCall) -> None:
-        """A body has been running for a while: make it visible."""
+        """Makes a body visible that has been running for a while."""
         if self._loop.evicting or not call.running or not call.awaited:
             return
         call.shown = True
@@ -173,7 +173,7 @@ class Steps:
         )
 
     def end(self, call: StepCall) -> bool:
-        """A body has come to its end: book it out. Whether its end is still wanted."""
+        """Books out a body that has come to its end; returns whether its end is still wanted."""
         if self.shown:
             self.shown.pop(call, None)
         awaited = call.future is not None and not call.future.done()
@@ -193,8 +193,8 @@ class Steps:
             self._effects.cancel_body(call)
 
     def record_result(self, call: StepCall, value: Any) -> bool:
-        """A body has returned: record what, and give it to the workflow as the record says it. Whether the step has
-        ended: if what keeps large results is out of reach, the attempt has failed."""
+        """Records what a body has returned, and gives it to the workflow as the record says it. Returns whether the
+        step has ended: if what keeps large results is out of reach, the attempt has failed."""
         try:
             output, result = call.codec.settle_result(value)
             if len(output) > self._payload_limit:
@@ -230,7 +230,8 @@ class Steps:
         return True
 
     def record_error(self, call: StepCall, error: BaseException) -> bool:
-        """A body has raised: try again later, or give the failure to the workflow. Whether the step has ended."""
+        """Takes the error that a body has raised: it is tried again later, or the workflow gets the failure. Returns
+        whether the step has ended."""
         failure = failure_of(error, redact=self._redact)
         delay = next_attempt(call.policy, error, call.attempt, self._effects.jitter())
         if delay is None:
@@ -260,7 +261,7 @@ class Steps:
         return False
 
     def record_failure(self, call: StepCall, failure: Failure) -> None:
-        """A step has failed for good."""
+        """Records that a step has failed for good."""
         self._tell_failed(call, failure, "not tried again")
         if call.stored is None:
             self._seal(call)

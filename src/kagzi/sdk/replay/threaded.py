@@ -42,12 +42,13 @@ class Suspended(Evicted):
 
 
 def current_bridge() -> Bridge | None:
-    """The bridge to its loop, for the workflow function that runs in this thread."""
+    """Returns the bridge to its loop, for the workflow function that runs in this thread."""
     return _local.bridge
 
 
 def in_turn(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """What a durable call gives to workflow code: something to await; in the thread of a `def` workflow, the result.
+    """Returns what a durable call gives to workflow code: something to await; in the thread of a `def` workflow, the
+    result.
 
     A type cannot say that, so it says what nearly all workflows see; `Step.call` has the other one.
     """
@@ -59,7 +60,7 @@ def in_turn(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
 
 
 async def run_in_thread(fn: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], threads: Threads) -> T:
-    """Run a plain function as a workflow. To be awaited on a workflow loop."""
+    """Runs a plain function as a workflow. To be awaited on a workflow loop."""
     loop = _get_running_loop()
     assert isinstance(loop, WorkflowLoop)
     context = copy_context()
@@ -177,13 +178,13 @@ class Threads:
         thread.run(bridge)
 
     def close(self) -> None:
-        """End the idle threads now, and the others when they become idle."""
+        """Ends the idle threads now, and the others when they become idle."""
         self._closed = True
         while self._idle:
             self._idle.pop().run(None)
 
     def give_back(self, thread: _Thread) -> bool:
-        """Called in the thread, just before it hands control back; whether the thread is kept."""
+        """Called in the thread just before it hands control back; returns whether the thread is kept."""
         if self._closed or len(self._idle) >= self._most_idle:
             return False
         self._idle.append(thread)

@@ -67,21 +67,21 @@ class Unawaited:
         self._drop: Callable[[ref[Any]], None] = drop
 
     def add(self, coroutine: C, holder: Holder, what: str, caller: FrameType) -> C:
-        """Note a call that `caller` has made."""
+        """Notes a call that `caller` has made."""
         made = holder.made = ref(coroutine, self._drop)
         self._calls[made] = (what, caller.f_code, caller.f_lasti)
         return coroutine
 
     def watch(self, coroutine: Coroutine[Any, Any, Any], what: str, caller: FrameType) -> Coroutine[Any, Any, Any]:
-        """Note a call whose coroutine does not strike itself off: gives one to await in its place."""
+        """Notes a call whose coroutine does not strike itself off; returns one to await in its place."""
         call = Made()
         watched: Any = _begin(self, call, coroutine)
         watched.__name__ = getattr(coroutine, "__name__", what)  # what a task of it is named by
         return self.add(watched, call, what, caller)
 
     def drop_sleep(self, dropper: FrameType) -> None:
-        """An `asyncio.sleep()` was dropped before it began. Who has made it is not known: mostly `dropper` itself, else
-        the function in which the task was then."""
+        """Notes that an `asyncio.sleep()` was dropped before it began. Who has made it is not known: mostly `dropper`
+        itself, else the function in which the task was then."""
         task = current_task()
         code, instruction = dropper.f_code, dropper.f_lasti
         own = getattr(task.get_coro(), "cr_code", None) if task is not None else None
@@ -90,17 +90,18 @@ class Unawaited:
         self.dropped.append((("asyncio.sleep", code, instruction), task))
 
     def strike(self, holder: Holder) -> None:
-        """The call is being awaited."""
+        """Strikes off a call that is being awaited."""
         self._calls.pop(holder.made, None)
         holder.made = None  # so that nobody is told when the coroutine ends
 
     def become_task(self, task: Task[Any], coroutine: object) -> None:
-        """A task was made of a call, or of something that a call may have been given to."""
+        """Notes that a task was made of a call, or of something that a call may have been given to."""
         if self._calls and type(coroutine) is CoroutineType and self._calls.pop(ref(coroutine), None) is None:
             task.add_done_callback(self._excuse_held)
 
     def _excuse_held(self, task: Task[Any]) -> None:
-        """The error of a task that was cut short holds its frames, and these the calls that it did not come to."""
+        """Excuses calls that a task which was cut short did not come to: its error holds its frames, and these hold the
+        calls."""
         if self._calls and _cut_short(task):
             for error in gc.get_referents(task):
                 if isinstance(error, BaseException):
@@ -109,7 +110,7 @@ class Unawaited:
                             self._calls.pop(ref(coroutine), None)
 
     def excuse(self) -> None:
-        """A call was refused for its arguments. It takes those along that are written beside it, as in a `gather`."""
+        """Excuses a call that was refused for its arguments, and those that are written beside it, as in a `gather`."""
         self._calls.clear()
 
     def refuse_dropped(self) -> None:
@@ -130,7 +131,7 @@ class Unawaited:
         return bool(self._calls or self.dropped)
 
     def close(self) -> None:
-        """The run is let go of: whatever is dropped from now on was not forgotten."""
+        """Notes that the run is let go of: what is dropped from now on was not forgotten."""
         self._calls.clear()
         self.dropped.clear()
         self._drop = _ignore
@@ -164,7 +165,8 @@ async def _begin(unawaited: Unawaited, call: Made, coroutine: Coroutine[Any, Any
 
 
 def unstarted(holder: Any) -> list[Any]:
-    """The coroutines that a frame or a suspended coroutine, or those it awaits, have made and not awaited yet."""
+    """Yields the coroutines that a frame or a suspended coroutine, or those it awaits, have made and not awaited
+    yet."""
     # All that a frame holds is what the collector sees of it, temporary values included.
     todo, seen = [holder], {id(holder)}
     found = []

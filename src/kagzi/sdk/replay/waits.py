@@ -1,5 +1,5 @@
-"""What a workflow can wait for, from the call to its recorded end: steps, which have a body, and what comes from
-outside, signals and outcomes of children, which have none.
+"""Waits of a workflow, from the call to its recorded end: steps, which have a body, and what comes from outside,
+signals and outcomes of children, which have none.
 
 A wait has the identity of its row, which is fixed when it is called. The execution keeps it in a table while its
 workflow waits, asks for what it waits for (`request`), gives it what happened (`deliver`: an event that is recorded, or
@@ -45,18 +45,19 @@ class Wait(Struct, eq=False, kw_only=True):
         return self.future is not None and not self.future.done()
 
     def request(self, execution: Execution) -> None:
-        """The workflow waits, and nothing is recorded of it: have it happen, now or when the execution goes live."""
+        """Has the wait happen, now or when the execution goes live: the workflow waits, and nothing is recorded of
+        it."""
         raise NotImplementedError
 
     def go_live(self, execution: Execution) -> None:
-        """Everything recorded was delivered, and this was not among it."""
+        """Goes live: all that is recorded was delivered, and this was not among it."""
 
     def deliver(self, event: Event, execution: Execution) -> None:
         """Gives the workflow what is recorded."""
         raise NotImplementedError
 
     def withdraw(self, execution: Execution) -> None:
-        """The workflow no longer waits for it."""
+        """Notes that the workflow no longer waits for it."""
         raise NotImplementedError
 
     def resolve(self, result: Any) -> None:
@@ -126,7 +127,7 @@ class StepCall(Wait, eq=False, kw_only=True):
 
 
 class SignalWait(Wait, eq=False, kw_only=True):
-    """A wait for a signal, whose value is what `decode` makes of it."""
+    """A wait for a signal, whose value `decode` reads."""
 
     decode: Callable[[bytes], Any]
     since: Instant

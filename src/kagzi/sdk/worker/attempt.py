@@ -138,7 +138,8 @@ class Attempt:
             self._kept_values().set(name, value)
 
     def hear_progress(self, said: Progress) -> None:
-        """A step tells how far the run has come; from any thread. Dropped when the run is let go of."""
+        """Takes note of how far the run has come, as a step says; from any thread. Dropped when the run is let go
+        of."""
         if self._last is None and not self.gone:
             self._kept_values().hear_progress(said)
 
@@ -213,16 +214,16 @@ class Attempt:
         return self._worker.bodies.around or nullcontext
 
     def lives_in(self, engine: object, home: str) -> bool:  # noqa: ARG002
-        """Whether this is the engine that the run was claimed from."""
+        """Returns whether this is the engine that the run was claimed from."""
         return self._worker.works_for(engine)
 
     def call_of(self, info: StepInfo) -> StepCall | None:
-        """The call whose body this is, if its end is still waited for."""
+        """Returns the call whose body this is, if its end is still waited for."""
         calls = (call for call in self._bodies if call.step_id == info.step_id and call.attempt == info.attempt)
         return None if self.gone else next(calls, None)
 
     def is_submitted(self, step_id: str, attempt: int) -> bool:
-        """Whether the result of a step waits to be sent."""
+        """Returns whether the result of a step waits to be sent."""
         return any(
             type(each) is CompleteStep and each.step_id == step_id and each.attempt == attempt for each in self._outbox
         )
@@ -231,7 +232,8 @@ class Attempt:
         self._committed(answer)
 
     def not_committed(self, instead: list[Operation]) -> None:
-        """The workflow has gone on with a result that is none. What is true is recorded, and the run replayed."""
+        """Lets go of a run whose workflow has gone on with a result that was not committed. What is true is recorded,
+        and the run replayed."""
         self._in_flight = 0
         if self.gone:
             return
@@ -271,13 +273,11 @@ class Attempt:
         self._after()
 
     def fail(self, failure: Failure) -> None:
-        """The workflow could not even be called."""
+        """Fails a run whose workflow could not even be called."""
         self._end(FailRun(error=failure.encode(), family=self._has_family()))
 
     def broke(self, error: Exception) -> None:
-        """Driving the run has failed, and not its workflow. It ends with the reason: otherwise nobody would go on with
-        it, and its lease be renewed for ever. Unless it cannot be driven for the moment only, because what keeps its
-        large payloads is out of reach: then somebody tries again later."""
+        """Lets go of a run because driving it has failed, and not its workflow."""
         if isinstance(error, Unavailable):
             logger.warning(
                 "run %s (%s) is put off for %s: %s",
@@ -295,7 +295,7 @@ class Attempt:
             self.fail(failure_of(error))
 
     def lease_is_safe(self, at: Span) -> bool:
-        """Whether the lease surely still holds by then: a margin of a sixth is left for what is under way."""
+        """Returns whether the lease surely still holds by then: a margin of a sixth is left for what is under way."""
         return at < self.leased_at + self._safe_span
 
     def lease_holds(self) -> bool:
@@ -313,7 +313,7 @@ class Attempt:
         return self.execution.events > max((step.completed_seq or 0 for step in self.claim.history), default=0)
 
     def cancel(self) -> None:
-        """Somebody has asked for the run to end. If this attempt is at its end already, the next one is told."""
+        """Tells the workflow that the run is to end. If this attempt is at its end already, the next one is told."""
         if self.cancelling or self.gone or self._last is not None:
             return
         self.cancelling = True
@@ -323,7 +323,7 @@ class Attempt:
             self._tell_cancelled()
 
     def hear_news(self, inbox_seq: int) -> None:
-        """Something has arrived for the run: its inbox goes that far, or 0 if that is not known."""
+        """Reads what has arrived for the run, whose inbox goes up to this number (0 if that is not known)."""
         if self.gone or self._last is not None or not self._known_news().hear(inbox_seq):
             return  # if this attempt is at its end already, parking is declined
         if self._worker.slots.is_lent(self):
@@ -337,7 +337,7 @@ class Attempt:
         return self._news
 
     def _reads_news(self, execution: Execution) -> bool:
-        """Begins to read what has arrived, if the workflow waits for it; whether that is under way."""
+        """Begins to read what has arrived, if the workflow waits for it; returns whether that is under way."""
         if not execution.may_await_news and (self._news is None or not self._news.unknown):
             return False
         return execution.outcome is None and self._known_news().read(
@@ -345,8 +345,8 @@ class Attempt:
         )
 
     def _looks_first(self, execution: Execution) -> bool:
-        """Begins to look for signals and outcomes that came before a timer that is due now, and of which word may still
-        be on its way here: the wait they are for must not time out. Whether that is under way."""
+        """Looks for signals and outcomes that came before a timer that is due now, since word of them may still be on
+        its way here: the wait they are for must not time out. Whether that is under way."""
         if not execution.may_await_news or execution.outcome is not None:
             return False
         due, passed = execution.loop.next_due(), self.passed()
@@ -373,7 +373,7 @@ class Attempt:
             self.broke(error)
 
     def _take_slot_back(self) -> None:
-        """The run waits in memory and has to go on: first it needs a slot again."""
+        """Asks for a slot, because the run waits in memory and has to go on."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -385,13 +385,13 @@ class Attempt:
             self._after()
 
     def abandon(self, reason: str) -> None:
-        """Somebody else drives the run now, or soon will: stop at once and report nothing."""
+        """Stops at once and reports nothing: another worker drives the run now, or soon will."""
         if not self.gone:
             logger.warning("run %s (%s) is let go of: %s", self.run_id, self.workflow, reason, extra=self.about())
             self._leave()
 
     def hand_back(self, available_at: Instant | None = None) -> None:
-        """Give the run back: nothing is burned, and somebody else goes on with it, at once or from then on."""
+        """Gives the run back, at once or for later: no attempt is counted, and another worker goes on with it."""
         if self._last is None and not self.gone:
             # Bodies that are still running are stopped first, and whatever they say from now on is not recorded: the
             # next holder runs them again.
@@ -399,12 +399,12 @@ class Attempt:
             self._end(HandBackRun(available_at=available_at))
 
     def drain(self) -> None:
-        """Give the run back as soon as no body is running."""
+        """Gives the run back as soon as no body is running."""
         if not self._bodies:
             self.hand_back()
 
     def _after(self) -> None:
-        """After every event: end, wait, or go on."""
+        """Decides after every event: the run ends, waits or goes on."""
         execution = self.execution
         if execution is None or self._last is not None:
             return
@@ -449,14 +449,15 @@ class Attempt:
         return RetryRun(available_at=self.now() + delay, keep_seq=outcome.keep_seq, error=error)
 
     def _has_family(self) -> bool | None:
-        """Whether the run has children, or a parent that is told of its end; None if that is not known here."""
+        """Returns whether the run has children, or a parent that is told of its end; None if that is not known here."""
         if self.claim.family:
             return True
         return None if self.execution is None else self.execution.has_spawned
 
     def _tell_late(self, execution: Execution) -> None:
-        """The workflow function has returned, and somebody was promised before that it will be told to end. It is told
-        in the next execution, which replays what this one has recorded and has the cancellation with its last event."""
+        """Records a cancellation as late: the workflow function has returned, and before that it was promised that it
+        will be told to end. It is told in the next execution, which replays what this one has recorded and has the
+        cancellation with its last event."""
         execution.tell_late()
         self._end(HandBackRun())
 
@@ -478,7 +479,7 @@ class Attempt:
         self._end(ParkRun(available_at=due, inbox_seq=inbox_seq, waiting_for=waiting_for))
 
     def _waits_for_children(self, execution: Execution, due: Instant | None) -> bool:
-        """Waits for children in memory for a while, with the slot lent; whether it does."""
+        """Waits for children in memory for a while, with the slot lent; returns whether it does."""
         if not self._reconciled and self.claim.executions > 1 and not self.has_progressed():
             # It was parked, and nothing that it waits for has come: look whether somebody forgot to tell it.
             self._reconciled = True
@@ -494,7 +495,8 @@ class Attempt:
         return True
 
     def _watch_timers(self, execution: Execution) -> None:
-        """Timers fire beside running bodies too: a timeout around a step, a sleep beside one, a retry."""
+        """Sets a timer for what is due next; timers fire beside running bodies too: a timeout around a step, a sleep
+        beside one, a retry."""
         due = execution.next_due()
         if due is None or (self._timer is not None and self._timer_due <= due):
             return  # a timer that rings too early sets itself anew, so a cancelled timeout costs nothing here
@@ -515,7 +517,7 @@ class Attempt:
         self._worker.slots.take_back(self)
 
     def resume(self) -> None:
-        """The wait is over and there is a slot again."""
+        """Goes on, now that the wait is over and there is a slot again."""
         self.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:

@@ -1,4 +1,4 @@
-"""How a worker begins a run: the workflow that it is of, and the execution that drives it."""
+"""Begins runs: finds the workflow of a run, and makes the execution that drives it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Definition(Protocol):
     def redact(self) -> Redact | None: ...
 
     def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, Any]:
-        """The workflow function called with the decoded input; `failed_input` is what came with the claim."""
+        """Calls the workflow function with the decoded input; `failed_input` is what came with the claim."""
         ...
 
     def encode_result(self, value: Any) -> bytes: ...
@@ -105,7 +105,7 @@ def begin_run(
 
 
 def run_retry(claim: Claim, registry: Registry) -> Retry | None:
-    """The run's own policy: what was said at its start, else at its definition."""
+    """Returns the run's own policy: what was said at its start, else at its definition."""
     return _retry_of(claim, registry.find_workflow(claim.workflow_type, claim.version))
 
 

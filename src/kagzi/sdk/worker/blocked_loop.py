@@ -81,7 +81,7 @@ class LoopWatch:
 
 
 def _culprit(frame: FrameType | None) -> tuple[str, dict[str, Any]]:
-    """Whose code runs, by the frames of ours that have called it."""
+    """Returns whose code runs, by the frames of ours that have called it."""
     while frame is not None:
         if frame.f_code is Bodies._run.__code__:
             attempt, call = frame.f_locals["attempt"], frame.f_locals["call"]

@@ -113,7 +113,7 @@ class Bodies:
             self._sweeper = loop.call_later(_SWEEP_EVERY, self._sweep)
 
     def cancel(self, call: StepCall) -> None:
-        """Ask a body to stop: CancelledError, or a flag for a thread. `body_ended` follows within the grace time."""
+        """Asks a body to stop: CancelledError, or a flag for a thread. `body_ended` follows within the grace time."""
         if call not in self._alive:
             return
         self._ending[call] = self._monotonic() + CANCEL_GRACE
@@ -127,7 +127,8 @@ class Bodies:
 
     @contextmanager
     def waiting(self, attempt: Attempt, call: StepCall) -> Iterator[Callable[[], None]]:
-        """A body waits for its place, until it calls what this gives: its time begins then."""
+        """Surrounds the wait of a body for its place. The body calls what this yields when it has one, and its time
+        begins then."""
 
         def begins() -> None:
             self._waiting.discard(call)
@@ -233,7 +234,7 @@ class Bodies:
                 attempt.broke(problem)
 
     def _never_begun(self, attempt: Attempt, call: StepCall, body: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first turn ends without `_run`."""
+        """Notes the end of a task that was cancelled before its first turn, and so never came to `_run`."""
         self._tell(attempt, call, body, None, asyncio.CancelledError())
 
     def _tell(self, attempt: Attempt, call: StepCall, body: Any, result: Any, error: BaseException | None) -> None:
@@ -319,7 +320,7 @@ class Bodies:
             attempt.body_ended(call)
 
     def _forsake(self, call: StepCall) -> None:
-        """Go on without the end of this body."""
+        """Goes on without the end of this body."""
         self._take(call)
         if self._pool is not None and isinstance(call.body, ThreadBody):
             self._pool.give_up(call.body.future)

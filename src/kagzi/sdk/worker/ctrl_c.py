@@ -49,7 +49,7 @@ def ctrl_c_calls(hurry: Callable[[], None]) -> Iterator[str]:
 
 
 def _is_pythons_own(handler: object) -> bool:
-    """Whether nobody but Python and asyncio.run has an opinion on Ctrl-C."""
+    """Returns whether Ctrl-C is handled by Python or asyncio.run, and not by the program."""
     if isinstance(handler, functools.partial):
         return getattr(handler.func, "__func__", None) is getattr(asyncio.Runner, "_on_sigint", None)
     return handler is signal.default_int_handler

@@ -22,7 +22,7 @@ _DRIFT = 5_000
 
 
 class Bounds(Struct, frozen=True):
-    """How far the database's time is ahead of a worker's monotonic clock, at least and at most."""
+    """Bounds on how far the database's time is ahead of a worker's monotonic clock."""
 
     low: Span
     high: Span
@@ -33,8 +33,9 @@ class EngineClock:
         self._known: tuple[Span, Bounds] | None = None  # one value: heartbeats have a thread of their own
 
     def heard(self, sent: Span, now: Instant, received: Span, waited: Span = 0) -> Bounds:
-        """Something sent at `sent` of our clock was answered with the database's time, and the answer has arrived by
-        `received`. The engine had it for `waited` before it asked the database (less than 0 if it had asked before).
+        """Takes note of an answer with the database's time: the request was sent at `sent` of our clock, and the answer
+        has arrived by `received`. The engine had it for `waited` before it asked the database (less than 0 if it had
+        asked before).
 
         Returns the bounds that hold from then on.
         """

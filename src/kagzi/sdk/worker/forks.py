@@ -29,7 +29,7 @@ _watching = False
 
 
 def watch() -> None:
-    """From now on, forked children are no workers. A process that calls this is one, whoever forked it."""
+    """Makes forked children no workers from now on. A process that calls this is a worker, whatever forked it."""
     global _watching, in_child
     in_child = False
     if not _watching and hasattr(os, "register_at_fork"):

@@ -25,7 +25,7 @@ class Headstart:
         self._timer: asyncio.TimerHandle | None = None
 
     async def of(self, attempts: Sequence[Attempt]) -> None:
-        """For these, which have just been begun and are all there is."""
+        """Returns when these runs, which have just been begun and are all there is, have had their head start."""
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         loop.call_soon(self._look, attempts, _TURNS)
@@ -48,6 +48,6 @@ class Headstart:
             self.end()
 
     def end(self) -> None:
-        """There is nothing more to wait for."""
+        """Ends the head start: there is nothing more to wait for."""
         if self._over is not None and not self._over.done():
             self._over.set_result(None)

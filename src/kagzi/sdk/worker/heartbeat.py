@@ -25,12 +25,13 @@ _JOIN_SECONDS = 3.0
 
 
 class Held(Protocol):
-    """What heartbeats need to know of the worker; safe to call from another thread."""
+    """The worker as heartbeats see it; safe to call from another thread."""
 
     worker_id: str
 
     def heartbeat(self) -> tuple[Heartbeat, Span]:
-        """The heartbeat to send now, and the moment (monotonic) from which on the leases count if it succeeds."""
+        """Returns the heartbeat to send now, and the moment (monotonic) from which on the leases count if it
+        succeeds."""
         ...
 
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None: ...
@@ -54,11 +55,11 @@ class Pace:
         self._changed.set()
 
     def hurry(self) -> None:
-        """A shorter lease was taken on than any there was: whoever waits looks again for how long."""
+        """Notes that a shorter lease was taken on than any there was: a wait that is under way is computed anew."""
         self._changed.set()
 
     async def wait(self, seconds: Callable[[], float]) -> None:
-        """Until this much time has passed since now, or until stopped."""
+        """Waits until this much time has passed since now, or until stopped."""
         began = asyncio.get_running_loop().time()
         while not self.stopped:
             self._changed.clear()
@@ -70,7 +71,7 @@ class Pace:
 
 
 async def beat(engine: Engine, held: Held, pace: Pace) -> None:
-    """Send heartbeats until told to stop. After a failure the next one comes soon: a lease does not wait."""
+    """Sends heartbeats until told to stop. After a failure the next one comes soon: a lease does not wait."""
     failures = 0
     log = logging.LoggerAdapter(logger, {"worker_id": held.worker_id})
 

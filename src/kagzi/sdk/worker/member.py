@@ -1,4 +1,4 @@
-"""One of several worker processes, as it knows itself: which one it is, whether its parent lives, what to tell it."""
+"""One of several worker processes: which one this is, whether its parent lives, and what it tells the parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt knows of its run's inbox, and reading what is new in it.
+"""The inbox of a run, as its attempt knows it and reads what is new in it.
 
 The inbox has a number that grows with everything that arrives. An attempt parks its run only when it has looked for all
 that its workflow waits for up to that number; what arrives later makes the engine decline the park.
@@ -40,7 +40,7 @@ class News:
         self.unknown = False  # something has arrived, and its number is not known
 
     def hear(self, seq: int) -> bool:
-        """Takes note of how far the inbox goes, 0 if that is not known; whether it is news."""
+        """Takes note of how far the inbox goes, 0 if that is not known; returns whether that is news."""
         if seq == 0:
             self.unknown = True
             return True

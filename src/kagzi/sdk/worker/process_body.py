@@ -65,7 +65,7 @@ class Channel:
         return self._channel is not None
 
     def let_go(self) -> None:
-        """In a copy of this process."""
+        """Closes the channel in a forked copy of this process."""
         channel, self._channel = self._channel, None
         self._guard = threading.Lock()  # another thread may have held it
         if channel is not None:
@@ -78,7 +78,7 @@ class Channel:
                 self._channel.sendall(data)
 
     def lives_in(self, engine: object, home: str) -> bool:  # noqa: ARG002
-        """Whether runs that are started there are where the run of this body is."""
+        """Returns whether runs that are started there live where the run of this body does."""
         return self.is_open and bool(home) and home == self.home
 
     def hear_progress(self, said: Progress) -> None:
@@ -131,12 +131,12 @@ def _logged(record: logging.LogRecord) -> Logged:
 
 
 def _printable(text: str) -> str:
-    """Without what has no UTF-8 form, as parts of file names may have none."""
+    """Returns the text without what has no UTF-8 form, as parts of file names may have none."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def run(channel: Channel, wanted: Run) -> FromProcess:
-    """What became of a step."""
+    """Runs the body of a step, and returns what became of it."""
     channel.cancelled = threading.Event()
     channel.home = wanted.home
     info = StepInfo(
@@ -181,7 +181,8 @@ def end() -> NoReturn:
 
 
 def end_with(lifeline: int) -> None:
-    """Have the kernel do that when the other end of the lifeline is closed. Where it cannot, the listener does."""
+    """Has the kernel end this process when the other end of the lifeline is closed. Where it cannot, the listener
+    does."""
     if hasattr(fcntl, "F_SETSIG"):
         # Opened anew, and kept open: who gets the signal is noted in the open file, and all processes of a pool inherit
         # the same one, so that only the last of them would hear.

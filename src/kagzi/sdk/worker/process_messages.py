@@ -1,4 +1,4 @@
-"""What a worker and the processes of its steps say to each other, and how it travels: a length, then msgpack."""
+"""The messages between a worker and the processes of its steps. Each travels as a length, then msgpack."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Run(Struct, tag="r", array_like=True):
 
 
 class Cancel(Struct, tag="c", array_like=True):
-    """The result is no longer wanted. Who does not return soon is killed."""
+    """The result is no longer wanted. A body that does not return soon is killed."""
 
 
 class Returned(Struct, tag="o", array_like=True):

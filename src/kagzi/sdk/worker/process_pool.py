@@ -57,7 +57,7 @@ _GRACE_SECONDS: Final = 1.0
 
 
 def in_process(fn: Callable[..., Any], reference: Reference) -> Callable[..., Any]:
-    """The body of a step that runs in a process."""
+    """Makes the body of a step that runs in a process."""
 
     @functools.wraps(fn)
     async def run(*args: Any, **kwargs: Any) -> Any:

@@ -28,7 +28,7 @@ _steps: dict[Reference, Step[Any, Any]] = {}  # of the modules imported in this 
 
 
 def reference_of(fn: Callable[..., Any], step: str) -> Reference:
-    """Where a process finds this function; InvalidRequest if it cannot."""
+    """Returns where a process finds this function; InvalidRequest if it cannot."""
     module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
     if inspect.ismethod(fn):
         raise _refusal(step, "is a method, whose object is in this process only; make it a function of a module")
@@ -52,7 +52,7 @@ def register(reference: Reference, step: Step[Any, Any]) -> None:
 
 
 def find_step(reference: Reference) -> Step[Any, Any]:
-    """In a process: the step of this reference, whose module is imported."""
+    """Returns, in a process, the step of this reference, whose module is imported."""
     try:
         importlib.import_module(reference.module)
     except ImportError as error:
@@ -67,7 +67,7 @@ def find_step(reference: Reference) -> Step[Any, Any]:
 
 
 def check_importable(references: Iterable[Reference]) -> None:
-    """When a worker starts: modules that nobody else could find."""
+    """Refuses, when a worker starts, steps of modules that its processes could not find."""
     for reference in references:
         try:
             found = importlib.util.find_spec(reference.module) is not None

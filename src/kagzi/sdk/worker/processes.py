@@ -43,7 +43,7 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def process_count(processes: object) -> int:
-    """Returns how many processes are meant; InvalidRequest if that cannot be."""
+    """Returns the number of processes that is meant; InvalidRequest if there cannot be as many."""
     if processes == "auto":
         return usable_cores() if sys.platform != "win32" else 1
     if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= MOST_PROCESSES:
@@ -189,7 +189,7 @@ class Processes:
                 self._ended(place, code, process.pid)
 
     def _ends(self) -> Iterator[tuple[int, int]]:
-        """The ends of all children of the first process of a container, which is the parent of orphans, too."""
+        """Yields the ends of all children of the first process of a container, which is the parent of orphans, too."""
         if os.getpid() != 1:
             return
         while True:
@@ -246,7 +246,7 @@ def _last_word(place: _Place) -> bytes:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor from which the numbers of signals can be read that have arrived."""
+    """Gives a descriptor from which the numbers of signals can be read that have arrived."""
     heard, written_to = os.pipe()
     os.set_blocking(heard, False)
     os.set_blocking(written_to, False)
@@ -269,7 +269,7 @@ def _nothing(*_: object) -> None:
 
 
 def _wait(heard: int, seconds: float) -> bytes:
-    """The numbers of the signals that have arrived, as soon as there is one; nothing when the time is over."""
+    """Returns the numbers of signals that have arrived, as soon as there is one; nothing when the time is over."""
     if not select.select([heard], [], [], seconds)[0]:
         return b""
     try:

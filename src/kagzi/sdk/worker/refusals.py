@@ -1,4 +1,4 @@
-"""Whether a worker may go on being one.
+"""Decides whether a worker that is refused goes on.
 
 A server that is out of reach comes back, so a worker waits for it. One that answers and refuses, because the worker's
 key was revoked or is for something else, hardly changes its mind; but another key may be on its way, into the file it
@@ -15,7 +15,7 @@ from kagzi.errors import KagziError, PermissionDenied, Unauthenticated
 
 
 class Refusals:
-    """Told of every answer to a poll and to a heartbeat, from the threads of both."""
+    """Counts refusals. It is told of every answer to a poll and to a heartbeat, from the threads of both."""
 
     def __init__(self, monotonic: Callable[[], Span]) -> None:
         self._monotonic = monotonic
@@ -25,7 +25,7 @@ class Refusals:
         self._since = None
 
     def final(self, error: Exception, patience: Span) -> KagziError | None:
-        """The error, if it is a refusal and there was nothing but refusals for this long."""
+        """Returns the error, if it is a refusal and there was nothing but refusals for this long."""
         if not isinstance(error, Unauthenticated | PermissionDenied):
             return None
         now, since = self._monotonic(), self._since

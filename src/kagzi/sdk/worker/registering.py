@@ -74,7 +74,8 @@ class Registering:
             await self.register()
 
     async def look_at_schedules(self) -> None:
-        """Once a minute, so that the code of a live worker rules when the worker that declared something is gone."""
+        """Declares the schedules in code again once a minute, so that the code of a live worker counts when the worker
+        that declared something is gone."""
         while True:
             await asyncio.sleep(_SCHEDULES_SECONDS)
             with contextlib.suppress(KagziError):  # the next look is as good
@@ -98,7 +99,7 @@ class Registering:
         )
 
     def _heed(self, registered: Registered) -> None:
-        """Says once what has become of the schedules in code, if it is not what they say."""
+        """Warns once of schedules in code that do not count as they are declared."""
         warnings = set(registered.warnings)
         if registered.schedules < len(self._settings.schedules):
             warnings.add("the server is older than this worker, and does not know schedules that code declares")

@@ -1,4 +1,4 @@
-"""When a worker process that has died is started again."""
+"""Decides when a worker process that has died is started again."""
 
 from __future__ import annotations
 

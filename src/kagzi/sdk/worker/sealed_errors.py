@@ -1,4 +1,4 @@
-"""Errors between a worker and its engine, if the app has a codec: the engine gets them encoded."""
+"""Seals errors on their way to the engine, if the app has a codec."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class SealedErrors:
         self._codec = codec
 
     def sealed(self, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-        """Operations as they are stored."""
+        """Returns operations as they are stored."""
         return tuple([self._seal(each) for each in operations])
 
     def unsealed(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """Rows of steps and children as the workflow reads them. CannotDecode with a wrong key."""
+        """Returns rows of steps and children as the workflow reads them. CannotDecode with a wrong key."""
         return tuple([step if step.error is None else replace(step, error=self._unseal(step.error)) for step in steps])
 
     def _seal(self, operation: Operation) -> Operation:

@@ -1,4 +1,4 @@
-"""What a worker is told when it is made."""
+"""The settings of a worker."""
 
 from __future__ import annotations
 

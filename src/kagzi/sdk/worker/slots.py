@@ -23,7 +23,7 @@ class Resumable(Protocol):
     gone: bool
 
     def resume(self) -> None:
-        """Go on, soon: not within this call, since going on may end the run, which gives its slot to the next."""
+        """Goes on, soon: not within this call, since going on may end the run, which gives its slot to the next."""
         ...
 
 
@@ -63,7 +63,7 @@ class Slots:
         self._taken += 1
 
     def end(self, attempt: Resumable) -> None:
-        """Frees the slot of a run whose code runs no more. Saying so twice is saying it once."""
+        """Frees the slot of a run whose code runs no more. A second call changes nothing."""
         if attempt not in self._ending:
             self._let_go(attempt)
             self._ending.add(attempt)
@@ -83,7 +83,7 @@ class Slots:
             self._taken -= 1
 
     def lend(self, attempt: Resumable) -> bool:
-        """Give the slot up for a short wait; False when too many wait already."""
+        """Gives the slot up for a short wait; returns False if too many wait already."""
         if attempt in self._lent:
             return True
         if len(self._lent) >= WAITING_PER_SLOT * self.concurrency:
@@ -97,7 +97,7 @@ class Slots:
         return attempt in self._lent
 
     def take_back(self, attempt: Resumable) -> None:
-        """Resume the attempt as soon as there is a slot."""
+        """Resumes the attempt as soon as there is a slot."""
         self._queue.append(attempt)
         if self._taken < self.concurrency:
             self._serve()

@@ -52,7 +52,7 @@ class Suspects:
         return begin
 
     def left(self, attempt: Attempt) -> None:
-        """The worker has let go of this one."""
+        """Notes that the worker has let go of this run."""
         self._leaving.pop(attempt, None)
         if attempt is self._on_trial:
             self._on_trial = None
@@ -61,7 +61,7 @@ class Suspects:
             self._begin(self._on_trial)
 
     def trial_goes_on(self) -> bool:
-        """Whether nothing may be claimed."""
+        """Whether a suspect is on trial, so that nothing may be claimed."""
         attempt = self._on_trial
         if attempt is None or not self._begun:
             return attempt is not None

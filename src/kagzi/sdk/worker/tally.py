@@ -1,4 +1,4 @@
-"""What has become of the runs that a worker let go of: counted for its heartbeats, logged for people."""
+"""Counts, for heartbeats, what has become of the runs that a worker let go of, and logs it for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Tally:
         self.failed = 0
 
     def finished(self, attempt: Attempt, last: Transition) -> None:
-        """This operation, the last one of an attempt, is durable."""
+        """Counts this operation, the last one of an attempt, which is durable."""
         if isinstance(last, CompleteRun):
             self.completed += 1
         elif isinstance(last, FailRun):

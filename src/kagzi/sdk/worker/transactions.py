@@ -70,7 +70,7 @@ def connection() -> Any:
 
 
 def in_transaction(fn: Callable[..., Any], name: str, engine: Callable[[], Any]) -> Callable[..., Any]:
-    """The body of a step that has a transaction. `engine` gives that of SQLAlchemy, if the app has one."""
+    """Makes the body of a step that has a transaction. `engine` gives that of SQLAlchemy, if the app has one."""
     blocking = not inspect.iscoroutinefunction(fn)
 
     @functools.wraps(fn)
@@ -91,7 +91,7 @@ def in_transaction(fn: Callable[..., Any], name: str, engine: Callable[[], Any])
 
 
 class _Open(Struct, eq=False):
-    """A transaction, from before it begins until it has ended."""
+    """The state of a transaction, from before it begins until it has ended."""
 
     key: _Key
     transaction: StepTransaction = None  # type: ignore[assignment]  # until it has begun
@@ -145,7 +145,8 @@ class Transactions:
         return value
 
     async def _make_ready(self, home: Home, opened: _Open) -> None:
-        """The transaction is about to begin. If nobody can write beside it, what is under way is waited for first."""
+        """Prepares for a transaction that is about to begin: if nobody can write beside it, commits under way are
+        waited for first."""
         if not home.exclusive:
             return
         opened.holds = True
@@ -210,14 +211,14 @@ class Transactions:
         self._roll_back(opened)
 
     def abandon(self) -> None:
-        """Nothing that is still to be committed is wanted any more."""
+        """Gives up all transactions that are still to be committed."""
         for opened in [each for each in self._held.values() if not each.under_way]:
             self._drop(opened)
 
     # The chunks of the run.
 
     def acknowledged(self) -> None:
-        """A chunk was answered."""
+        """Notes that a chunk was answered."""
         quiet, self._quiet = self._quiet, None
         if quiet is not None and not quiet.done():
             quiet.set_result(None)
@@ -319,7 +320,8 @@ class _no_longer_than:
 
 
 async def _stop(thread: asyncio.Future[Any], opened: _Open) -> None:
-    """Nothing ends a thread from outside, but its statement can be, and on SQLite its transaction."""
+    """Stops a body that ignores its cancellation: nothing ends a thread from outside, but its statement can be ended,
+    and on SQLite its transaction."""
     await asyncio.wait((thread,), timeout=_GRACE_SECONDS)
     if not thread.done():
         await opened.transaction.interrupt()

@@ -51,7 +51,7 @@ class Values:
             self._timer = self._loop.call_later(self._seconds(), self._go_alone)
 
     def hear_progress(self, said: Progress) -> None:
-        """A step tells how far the run has come; from any thread, and as often as it likes."""
+        """Takes note of how far the run has come, as a step says; from any thread, and as often as it likes."""
         self._said = said
         if not self._listening:
             self._listening = True
@@ -109,7 +109,7 @@ class Values:
             self._timer = self._loop.call_later(self._seconds(), self._go_alone)
 
     def _seconds(self) -> float:
-        """Until when to wait for a chunk to go along with."""
+        """Returns how long to wait for a chunk to go along with."""
         if self._unsent:
             return ALONE_AFTER
         return max(ALONE_AFTER, (self._progress_due - self._attempt.monotonic()) / SECOND)

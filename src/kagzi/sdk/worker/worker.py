@@ -62,7 +62,7 @@ class Heart(Protocol):
     async def stop(self) -> None: ...
 
     def hurry(self) -> None:
-        """The time between heartbeats has become shorter."""
+        """Notes that the time between heartbeats has become shorter."""
         ...
 
 
@@ -171,13 +171,13 @@ class Worker:
         return self._engine is engine
 
     def process_pool(self) -> ProcessPool | None:
-        """Where steps with executor="process" run; None on virtual time."""
+        """The pool in which steps with executor="process" run; None on virtual time."""
         if self._process_pool is None and self.settings.threads:
             self._process_pool = ProcessPool(self.settings.step_processes, self._home)
         return self._process_pool
 
     async def stop(self, grace: Span | None = None) -> None:
-        """Drain: claim nothing more, let running bodies finish within the grace time, hand everything back."""
+        """Drains: claims nothing more, lets running bodies finish within the grace time, hands everything back."""
         is_news = not self.draining  # to the engine: an operator who asks for it asks there
         self.draining = True
         grace = self.settings.grace if grace is None else grace
@@ -212,8 +212,8 @@ class Worker:
         )
 
     def _tell_waited_for(self, grace: Span) -> None:
-        """Say what this takes its time for. Loudly where that may be long, since somebody may have pressed Ctrl-C and
-        sees nothing happen."""
+        """Says what draining waits for. Loudly where that may be long, since somebody may have pressed Ctrl-C and sees
+        nothing happen."""
         if steps := self.bodies.running:
             still, them = ("1 step still runs", "it") if steps == 1 else (f"{steps} steps still run", "them")
             cut_short = f"; {self.shortcut} hands {them} back" if self.shortcut else ""
@@ -225,7 +225,7 @@ class Worker:
         return "1 run" if len(self._held) == 1 else f"{len(self._held)} runs"
 
     async def _say(self, words: Callable[[str], Awaitable[None]], seconds: float) -> None:
-        """What the engine had better know, and can do without."""
+        """Tells the engine something that it can do without; a failure is let pass."""
         with contextlib.suppress(KagziError, TimeoutError):
             async with asyncio.timeout(seconds):
                 await words(self.worker_id)
@@ -243,7 +243,7 @@ class Worker:
             self._heard = self._polls
 
     def hurry(self) -> None:
-        """Cut the grace time of `stop` short: bodies that are still running are stopped and their runs handed back."""
+        """Cuts the grace time of `stop` short: bodies that are still running are stopped and their runs handed back."""
         self._hurry.set()
 
     async def _hear_for_ever(self) -> None:
@@ -272,7 +272,7 @@ class Worker:
         await self.stop()
 
     async def _idle_within(self, length: Span, unless: asyncio.Event | None = None) -> bool:
-        """Whether all runs were let go of in this time."""
+        """Returns whether all runs were let go of in this time."""
         hurried = None if unless is None else asyncio.ensure_future(unless.wait())
         deadline = self.loop.time() + length / SECOND
         try:
@@ -328,11 +328,12 @@ class Worker:
             await self._poll(poll)
 
     def _room(self) -> int:
-        """How many runs to ask for."""
+        """Returns how many runs to ask for."""
         return self.slots.room if self._backlog else self.slots.free
 
     async def _poll(self, poll: Poll) -> None:
-        """One poll, repeated with the same number and token until it is answered: a repeat claims nothing twice."""
+        """Makes one poll, repeated with the same number and token until it is answered: a repeat claims nothing
+        twice."""
         failures = 0
         sent: Span = 0
         polled: Polled | None = None
@@ -397,7 +398,8 @@ class Worker:
             task.add_done_callback(self._confirming.discard)
 
     async def _confirm(self, attempts: list[Attempt]) -> None:
-        """These claims may have been so long on their way that they are out of date: ask before they are begun."""
+        """Asks about claims that may have been so long on their way that they are out of date, before they are
+        begun."""
         heartbeat, at = self.heartbeat()
         with contextlib.suppress(KagziError, TimeoutError):
             async with asyncio.timeout(self._registering.interval / SECOND):
@@ -432,7 +434,7 @@ class Worker:
     # What attempts call.
 
     def run_retry(self, claim: Claim) -> Retry | None:
-        """The run's own policy: what was said at its start, else at its definition."""
+        """Returns the run's own policy: what was said at its start, else at its definition."""
         return run_retry(claim, self._registry)
 
     @property
@@ -545,7 +547,7 @@ class Worker:
         )
 
     def give_up(self, refusal: KagziError, reason: str) -> None:
-        """This worker cannot be of use: let go of everything and take nothing more."""
+        """Lets go of everything and takes nothing more: this worker cannot be of use."""
         if self.draining:
             return
         self.refusal = refusal
