@@ -123,11 +123,13 @@ def test_many_runs_are_forked(home: Shell) -> None:
     (made,) = [run for run in home("runs", "list", "--tag", "day=1", "--json").json["runs"] if run["id"] is None]
     watched = home("runs", "watch", made["run_id"], "--timeout", "60s", "--json")
     assert watched.json["output"] == {"paid": "one:5", "sent": "shipped"}
+    shown = home("jobs", "show", done.out.split()[1])
+    assert "reasons\t1 have no such step that has ended" in shown.out, shown
     (job,) = home("jobs", "list", "--json").json["jobs"]
     assert (job["action"], job["from_step"], job["reasons"]) == (
         "fork",
         "ship",
-        {"have no such step that has ended": 1},
+        {"no_step": 1},
     )
     for wrong, said in (
         (("runs", "fork", "--all", "--tag", "day=1", "-i", "[1]", "--yes"), "--input is for one run"),

@@ -12,7 +12,7 @@ from kagzi.cli.audited import audited
 from kagzi.cli.bulk import counts_of, finish, watch
 from kagzi.cli.layout import Id, found_by, is_short
 from kagzi.cli.options import as_json, engine_of, pages, place_of, quiet_home, run, where
-from kagzi.core.job import Job
+from kagzi.core.job import Job, why_skipped
 from kagzi.core.page import Page
 from kagzi.ports.documents.jobs import job_document
 from kagzi.settings import Loaded
@@ -82,10 +82,12 @@ def show(job_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     async def look(engine: ManagedEngine) -> Job:
         return await engine.jobs.get(loaded.settings.namespace, await _whole(engine, loaded, job_id))
 
-    document = output.plain(job_document(run(_with(loaded, look))))
+    job = run(_with(loaded, look))
+    document = output.plain(job_document(job))
     if json:
         output.document(document)
     else:
+        document["reasons"] = why_skipped(job.reasons) or None
         output.table(("", ""), [(name, str(value)) for name, value in document.items() if value is not None])
 
 

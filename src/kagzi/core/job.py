@@ -101,19 +101,35 @@ def wrong_option(action: JobAction, options: JobOptions, workflow: str | None) -
 
 
 class Skipped(StrEnum):
-    """Why a job leaves a run as it is. Reads behind a number of runs: "3 have not ended"."""
+    """Why a job leaves a run as it is, in a word for programs; `why_skipped` says it to people."""
 
-    CHILD = "are children, which their parents start again"
-    ENDED = "have ended"
-    LIVE = "have not ended"
-    SUPERSEDED = "were repeated before, by runs that have their ids"
-    REPEATED = "were repeated or forked before"
-    NO_MOMENT = "do not wait for a moment"
-    NO_STEP = "have no such step that has ended"
-    MANY_STEPS = "have several steps of that name"
-    HELD = "are held by a worker"
-    OTHER_VERSION = "are of another version"
-    GONE = "ended or were deleted meanwhile"
+    CHILD = "child"
+    ENDED = "ended"
+    LIVE = "live"
+    SUPERSEDED = "superseded"
+    REPEATED = "repeated"
+    NO_MOMENT = "no_moment"
+    NO_STEP = "no_step"
+    MANY_STEPS = "many_steps"
+    HELD = "held"
+    OTHER_VERSION = "other_version"
+    GONE = "gone"
+
+
+# Each stands behind a number of runs.
+_WORDS: Final[dict[str, str]] = {
+    Skipped.CHILD: "are children, which their parents start again",
+    Skipped.ENDED: "have ended",
+    Skipped.LIVE: "have not ended",
+    Skipped.SUPERSEDED: "were repeated before, by runs that have their ids",
+    Skipped.REPEATED: "were repeated or forked before",
+    Skipped.NO_MOMENT: "do not wait for a moment",
+    Skipped.NO_STEP: "have no such step that has ended",
+    Skipped.MANY_STEPS: "have several steps of that name",
+    Skipped.HELD: "are held by a worker",
+    Skipped.OTHER_VERSION: "are of another version",
+    Skipped.GONE: "ended or were deleted meanwhile",
+}
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -147,7 +163,7 @@ def pace_of(action: JobAction, rate: int | None) -> int:
 def why_skipped(reasons: Mapping[str, int]) -> str:
     """Returns in words why runs were left as they are, the most frequent reason first; empty without any."""
     often = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-    return "; ".join([f"{count:,} {reason}" for reason, count in often])
+    return "; ".join([f"{count:,} {_WORDS.get(reason, reason)}" for reason, count in often])
 
 
 def batch_of(action: JobAction, rate: int | None) -> int:

@@ -44,7 +44,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     done: int
     skipped: int
     failed: int
-    reasons: dict[str, int]  # why runs were skipped, and how many: {"have not ended": 3}
+    reasons: dict[str, int]  # why runs were skipped, and how many: {"live": 3}; `JobHandle.why_skipped` in words
     created_by: str
     created_at: datetime
     finished_at: datetime | None
