@@ -1,4 +1,4 @@
-"""Time, as everything in Kagzi is given it. The only place that reads a clock."""
+"""Clocks. The only place that reads the time; everything else in Kagzi is given it."""
 
 from __future__ import annotations
 

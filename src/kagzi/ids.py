@@ -1,4 +1,4 @@
-"""Ids and chance, as everything in Kagzi is given them. The only place that reads entropy."""
+"""Ids and chance. The only place that reads entropy; everything else in Kagzi is given them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kagzi.core.instant import Instant
 
 
 def entropy(length: int) -> bytes:
-    """So many bytes nobody can guess, for what is not made again from a seed: ciphertext."""
+    """Returns so many bytes that nobody can guess, for what is never made again from a seed: ciphertext."""
     return os.urandom(length)
 
 
@@ -42,7 +42,7 @@ class RandomIds:
         _sources.add(self)
 
     def forget(self) -> None:
-        """Draw anew: of two processes with the same past each needs a chance of its own."""
+        """Draws anew: of two processes with the same past each needs a chance of its own."""
         self._pool: list[str] = []
         self._random = random.Random(self._entropy(16))
 
@@ -62,7 +62,7 @@ class RandomIds:
         return self._random.random()
 
     def _digits(self) -> str:
-        """128 bits of chance as 32 hexadecimal digits."""
+        """Returns 128 bits of chance as 32 hexadecimal digits."""
         # One system call for 256 ids instead of one each. Threads may take at the same time: each gets another.
         try:
             return self._pool.pop()
@@ -96,7 +96,7 @@ def derived_run_id(at: Instant, *parts: str) -> str:
 
 
 def seeded_random(run_id: str) -> random.Random:
-    """The chance of one workflow run: the same numbers on each replay."""
+    """Returns the chance of one workflow run: the same numbers on each replay."""
     return random.Random(run_id)
 
 
@@ -105,5 +105,5 @@ def fresh_random() -> random.Random:
 
 
 def fresh_secret(length: int) -> bytes:
-    """So many bytes nobody can guess."""
+    """Returns so many bytes that nobody can guess."""
     return os.urandom(length)

@@ -1,4 +1,4 @@
-"""How commands log: readable on a terminal, a JSON document a line everywhere else.
+"""The log of commands: readable on a terminal, a JSON document a line everywhere else.
 
 Only `kagzi …` commands call `configure`. A program that uses Kagzi as a library keeps whatever logging it has: Kagzi
 then only logs to the loggers below `kagzi`.
@@ -52,7 +52,7 @@ def configure(
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Send everything at this level or above to a stream, standard error by default."""
+    """Sends everything at this level or above to a stream, standard error by default."""
     stream = stream or sys.stderr
     pretty = format == "pretty" or (format == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
@@ -69,7 +69,7 @@ def configure(
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """As everybody does it: NO_COLOR, then FORCE_COLOR, then whether somebody is looking."""
+    """Returns whether to use colours, as is usual: by NO_COLOR, then FORCE_COLOR, then whether somebody is looking."""
     if environ.get("NO_COLOR"):
         return False
     if environ.get("FORCE_COLOR"):
@@ -80,7 +80,7 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
 
 
 class Correlated(logging.Filter):
-    """Says of each record which run and step, which trace and which call it was logged in, also where users' own code
+    """Notes in each record which run and step, which trace and which call it was logged in, also where users' own code
     logged it. What the record says of that itself stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -156,5 +156,5 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _text(text: str) -> str:
-    """Half a surrogate pair is no reason to lose a line."""
+    """Returns text that can be written: half a surrogate pair is no reason to lose a line."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -89,7 +89,7 @@ class Mounted:
             await self._app(scope, receive, send)
 
     async def close(self) -> None:
-        """The app is about to be closed."""
+        """Ends requests, because the app is about to be closed."""
         if self._of is not None:
             self._of = None
             self._host.closing.set()

@@ -41,7 +41,7 @@ _provider: TracerProvider | None = None
 
 
 def use(provider: TracerProvider | None) -> None:
-    """Trace with this provider rather than with the global one of OpenTelemetry; None: with that again.
+    """Traces with this provider rather than with the global one of OpenTelemetry; None: with that again.
 
     Apps, workers and servers ask when they are opened.
     """
@@ -50,7 +50,7 @@ def use(provider: TracerProvider | None) -> None:
 
 
 def tracer() -> Tracer | None:
-    """The tracer of Kagzi, or None if nobody wants traces."""
+    """Returns the tracer of Kagzi, or None if traces are not wanted."""
     provider = _provider
     if provider is None:
         trace: Any = sys.modules.get("opentelemetry.trace")
@@ -66,7 +66,7 @@ def tracer() -> Tracer | None:
 
 
 def well_formed(context: str | None) -> str | None:
-    """The context if it is one: what comes from outside is ignored when it is malformed, as W3C asks for."""
+    """Returns the context if it is one: what comes from outside is ignored when it is malformed, as W3C asks for."""
     if not context or len(context) > _LONGEST:
         return None
     parent, _, state = context.partition(" ")
@@ -76,7 +76,8 @@ def well_formed(context: str | None) -> str | None:
 
 
 def from_headers(headers: Mapping[str, str] | Iterable[tuple[str, Any]] | None) -> str | None:
-    """The context that the headers of an HTTP request, or the metadata of a call, carry. Names are in lower case."""
+    """Returns the context that the headers of an HTTP request, or the metadata of a call, carry. Names are in lower
+    case."""
     if not headers:
         return None
     parent = state = ""
@@ -89,7 +90,7 @@ def from_headers(headers: Mapping[str, str] | Iterable[tuple[str, Any]] | None) 
 
 
 def context_of(span: Span) -> str | None:
-    """What to hand on, so that others continue this span."""
+    """Returns what to hand on, so that others continue this span."""
     context = span.get_span_context()
     if not context.is_valid:
         return None
@@ -99,13 +100,13 @@ def context_of(span: Span) -> str | None:
 
 
 def current() -> str | None:
-    """The context of the span this code runs in."""
+    """Returns the context of the span that this code runs in."""
     trace: Any = sys.modules.get("opentelemetry.trace")
     return None if trace is None else context_of(trace.get_current_span())
 
 
 def ids() -> tuple[str, str] | None:
-    """Trace id and span id of the span this code runs in, for logs."""
+    """Returns trace id and span id of the span that this code runs in, for logs."""
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
@@ -137,7 +138,7 @@ def _parent(context: str | None) -> SpanContext:
 
 @contextmanager
 def starting(tracer: Tracer, workflow: str, attributes: Mapping[str, str]) -> Iterator[Span]:
-    """A run is being started, within whatever span its starter is in."""
+    """Surrounds the start of a run, within whatever span its starter is in."""
     from opentelemetry.trace import SpanKind
 
     given = {"kagzi.workflow": workflow, **attributes}
@@ -147,7 +148,7 @@ def starting(tracer: Tracer, workflow: str, attributes: Mapping[str, str]) -> It
 
 @contextmanager
 def serving(tracer: Tracer, name: str, context: str | None) -> Iterator[Span]:
-    """A call is being answered, as part of its caller's trace."""
+    """Surrounds the answer to a call, as part of its caller's trace."""
     from opentelemetry.trace import SpanKind
 
     with tracer.start_as_current_span(name, _parent(context), kind=SpanKind.SERVER) as span:
@@ -155,7 +156,7 @@ def serving(tracer: Tracer, name: str, context: str | None) -> Iterator[Span]:
 
 
 class RunSpan:
-    """A worker has taken a run up. The run's steps are its children."""
+    """The span of one execution of a run, from a claim until the worker lets go. The run's steps are its children."""
 
     def __init__(self, tracer: Tracer, workflow: str, context: str | None, attributes: Mapping[str, str | int]) -> None:
         from opentelemetry.trace import SpanKind
@@ -171,11 +172,11 @@ class RunSpan:
         return f"{self._span.get_span_context().trace_id:032x}"
 
     def inside(self, call: Callable[..., T], *args: Any) -> T:
-        """Make a call within the span."""
+        """Makes a call within the span."""
         return copy_context().run(_within, self._inside, call, args)
 
     def begin_step(self, step: object, name: str, attributes: Mapping[str, str | int], body: Context) -> None:
-        """An attempt of a step begins, whose body will run in this context."""
+        """Begins the span of an attempt, whose body will run in this context."""
         from opentelemetry.trace import SpanKind
 
         span = self._start(
@@ -194,7 +195,8 @@ class RunSpan:
             span.end()
 
     def end(self, status: str, error: str | None = None) -> None:
-        """The worker lets go of the run. Bodies that do not end although they were told to lose their span here."""
+        """Ends the span, because the worker lets go of the run. Bodies that do not end although they were told to lose
+        their span here."""
         for step in list(self._steps):
             self.end_step(step, "abandoned")
         self._span.set_attribute("kagzi.status", status)

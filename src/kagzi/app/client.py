@@ -136,7 +136,7 @@ class Client(Connected):
     def start_later(
         self, workflow: Workflow[Any, R], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[str, Callable[[], Handle[R]]]:
-        """A start that is checked now and made when what this returns is called, by blocking code after its commit; and
+        """Checks a start now, which is made when what this returns is called, by blocking code after its commit; and
         the id that the run will have, unless one with the id of its options is there already."""
         start = self._start_of(workflow, workflow.run_options, args, kwargs)
 
@@ -219,7 +219,7 @@ class Client(Connected):
         )
 
     def _encode_input(self, name: str, version: str, arguments: tuple[Any, ...] | Mapping[str, Any]) -> bytes:
-        """Arguments of a workflow of this app, checked as a start checks them."""
+        """Encodes arguments of a workflow of this app, checked as a start checks them."""
         workflow = self.find_workflow(name, version)
         if workflow is None:
             raise InvalidRequest(

@@ -60,7 +60,7 @@ class Connected(Registrar):
 
     @property
     def settings(self) -> Settings:
-        """What the environment and kagzi.toml say, read once. What the app was given itself comes before it."""
+        """The settings of the environment and kagzi.toml, read once. Arguments of the app come before them."""
         return self._read_settings().settings
 
     def _read_settings(self) -> Loaded:
@@ -69,7 +69,7 @@ class Connected(Registrar):
         return self._loaded
 
     def override(self, loaded: Loaded, *, url: str | None = None, namespace: str | None = None) -> None:
-        """What a command line says comes before what code says; before the app is opened."""
+        """Takes settings of a command line, which come before those in code. To be called before the app is opened."""
         self._loaded = loaded
         self._url = self._url if url is None else url
         self._namespace = self._namespace if namespace is None else check_name(namespace, "namespace")
@@ -86,8 +86,8 @@ class Connected(Registrar):
         self._url = url
 
     def default_to(self, url: Callable[[], str | None], *, namespace: str | None = None) -> None:
-        """Where runs live if neither code nor settings say so, for frameworks that know a database. It is asked when
-        the app is opened, because tests may use another one than the program."""
+        """Sets where runs live if neither code nor settings say so, for frameworks that know a database. It is asked
+        when the app is opened, because tests may use another one than the program."""
         self._default_url = url
         if self._namespace is None and namespace is not None:
             self._namespace = check_name(namespace, "namespace")
@@ -140,7 +140,7 @@ class Connected(Registrar):
             await engine.close()
 
     def forget(self) -> object:
-        """Be as if the app had never been opened, in a process that was forked; returns what was open."""
+        """Makes the app as if it had never been opened, in a process that was forked; returns what was open."""
         theirs, self._engine, self._opening = self._engine, None, None
         return theirs
 
@@ -175,11 +175,11 @@ class Connected(Registrar):
 
     @abstractmethod
     def stop_workers(self, *, wait: bool = False) -> None:
-        """Have the workers of this process drain, which is done before what they work on is closed."""
+        """Drains the workers of this process, before the engine that they use is closed."""
         raise NotImplementedError
 
     def _read_payload(self, data: bytes) -> Any:
-        """Any payload of this app as plain data."""
+        """Reads any payload of this app as plain data."""
         return decode(data if self._codec is None else self._codec.decode(data))
 
     # What only some engines have.

@@ -1,4 +1,4 @@
-"""How a process hosts workers: what one is told, how signals reach it, how it comes to its end."""
+"""Hosts workers in a process: tells them settings, passes signals on, brings them to their end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class HostedWorker:
         stops: dict[threading.Thread, Callable[[], object]],
         ours: Member | None,
     ) -> None:
-        """`stops` gets what ends it, for as long as it lasts; `ours` is what this process is of several."""
+        """`stops` holds, by thread, a function that ends this worker for as long as it lasts; `ours` is this process as
+        one of several."""
         self._hosted = hosted
         self._app = app
         self._portal = portal
@@ -123,7 +124,7 @@ class HostedWorker:
 
 @contextlib.asynccontextmanager
 async def executing(worker: Worker) -> AsyncIterator[Worker]:
-    """A worker at work for as long as the block lasts; then it drains."""
+    """Runs a worker for as long as the block lasts; then drains it."""
     silent = SilentWhileReplaying()
     handlers = list(logging.getLogger().handlers)
     for handler in handlers:
@@ -182,8 +183,8 @@ async def _when_told(told: asyncio.Event, stop: asyncio.Event) -> None:
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
-    """asyncio.run, on our event loop; but a step that will not end, as a task that swallows its cancellation or in a
-    thread, does not keep the process alive."""
+    """Runs as asyncio.run does, on our event loop; but a step that will not end, as a task that swallows its
+    cancellation or in a thread, does not keep the process alive."""
     runner = asyncio.Runner(loop_factory=new_event_loop)
     loop = runner.get_loop()
     loop.set_default_executor(DaemonExecutor())

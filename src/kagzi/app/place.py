@@ -1,4 +1,4 @@
-"""Where runs live and what is asked of the engine there, as far as code says it; the rest is in the settings."""
+"""The place where runs live and the engine there, as far as code tells it; the rest is in the settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CRASHES = 1_000_000
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """What an app was given; None is what the settings say."""
+    """The arguments of an app about its engine; None takes what the settings say."""
 
     url: str | None
     namespace: str | None

@@ -1,4 +1,4 @@
-"""What is sent to the engine when a run is started, and what is made of an answer that says no."""
+"""Makes the starts that are sent to the engine, and finds the run behind an answer that says no."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the app that a command is about: `module:attribute`, `path.py` or `path.py:attribute`."""
+"""Finds the app that a command is about: `module:attribute`, `path.py` or `path.py:attribute`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FORMS = "module:attribute, path.py or path.py:attribute"
 
 
 class Unimportable(InvalidRequest):
-    """The app is there and raises an error when it is imported: not the command is wrong, but a file of the app."""
+    """Raised for an app that is there and fails when it is imported: a file of the app is wrong, not the command."""
 
 
 def load_app(target: str) -> Kagzi:
-    """The app, or InvalidRequest that says which part of the target is wrong."""
+    """Returns the app; InvalidRequest says which part of the target is wrong."""
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
     if not place:
         raise InvalidRequest(f"{target!r} does not name an app; accepted: {_FORMS}")
@@ -101,7 +101,7 @@ def _apps(module: ModuleType) -> dict[str, Kagzi]:
 
 
 def _broken(place: str, error: Exception) -> Unimportable:
-    """The module's own error, from the module's own lines on."""
+    """Returns the module's own error, from the module's own lines on."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

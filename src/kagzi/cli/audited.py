@@ -1,4 +1,5 @@
-"""Changes that a person makes at the database itself, for the audit log. Through a server, the server writes them."""
+"""Writes changes to the audit log that a person makes at the database itself. Through a server, the server writes
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def actor() -> str:
 
 @asynccontextmanager
 async def audited(engine: Engine, action: str, *, namespace: str | None, target: str) -> AsyncIterator[None]:
-    """What is done inside leaves an entry, whether it succeeds or not."""
+    """Leaves an entry about what the block does, whether it succeeds or not."""
     result = OK
     try:
         yield

@@ -1,4 +1,4 @@
-"""What an app with a codec has stored, decoded for a command that is given the app."""
+"""Decodes what an app with a codec has stored, for a command that is given the app."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def codec_of(target: str | None) -> Codec | None:
 
 
 def decoded_run(run: Run, codec: Codec) -> Run:
-    """CannotDecode if the app has another key."""
+    """Returns the run with its payloads decoded; CannotDecode if the app has another key."""
     return replace(
         run,
         input=codec.decode(run.input),

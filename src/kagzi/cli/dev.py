@@ -111,7 +111,7 @@ def _load(target: str, watched: Path | None) -> Kagzi:
 
 
 def _watched(target: str) -> Path | None:
-    """Where the files of the app are; None: they do not change."""
+    """Returns where the files of the app are; None: they do not change."""
     if target == DEMO:
         return None
     place = target.rpartition(":")[0] if ":" in target else target
@@ -156,7 +156,7 @@ async def _beside(
 
 
 async def _start_demo(server: Server, namespace: str) -> None:
-    """A run to look at. It has an id, so that the next `kagzi dev` finds it instead of starting another."""
+    """Starts a run to look at. It has an id, so that the next `kagzi dev` finds it instead of starting another."""
     with contextlib.suppress(KagziError):
         await server.engine.workflows.start(
             StartRun(
@@ -174,7 +174,8 @@ async def _start_demo(server: Server, namespace: str) -> None:
 
 
 async def _keep_working(command: list[str], watched: Path | None) -> None:
-    """A worker, started anew when a file of the app has changed; one that ended waits for the change that mends it."""
+    """Keeps a worker at work, started anew when a file of the app has changed; one that ended waits for the change that
+    mends it."""
     seen = _times(watched)
     while True:
         # In a session of its own: Ctrl-C is for us, and we end the worker in order.
@@ -199,7 +200,7 @@ async def _keep_working(command: list[str], watched: Path | None) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """What developers are told at once, and users perhaps never: a workflow that blocks is an error here."""
+    """Returns the environment of the worker, in which a workflow that blocks is an error."""
     told = {} if settings_of().settings.worker_blocking_calls == "off" else {"KAGZI_WORKER_BLOCKING_CALLS": "error"}
     return {**os.environ, **told}
 
@@ -223,7 +224,7 @@ async def _end(process: asyncio.subprocess.Process, ended: asyncio.Task[int]) ->
 
 
 def _times(watched: Path | None) -> dict[str, int]:
-    """When each Python file of the app was last written."""
+    """Returns when each Python file of the app was last written."""
     return {} if watched is None else dict(_files(watched))
 
 

@@ -44,7 +44,7 @@ _BAD_SKEW: Span = 60 * SECOND
 
 
 class Findings(Struct):
-    """What was found out, in the order of finding out."""
+    """What was found out, in the order in which it was."""
 
     components: list[ComponentHealth]
     reachable: bool = True
@@ -202,7 +202,7 @@ async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
 
 
 def _schedules(found: Sequence[Schedule]) -> list[ComponentHealth]:
-    """What is odd about the newest schedules, if anything."""
+    """Finds what is odd about the newest schedules, if anything."""
     odd = {
         "could not fire the last time": [each for each in found if each.error is not None],
         "no live worker declares it any more, and it goes on firing": [each for each in found if each.abandoned],
@@ -232,7 +232,7 @@ def _explained(part: ComponentHealth) -> ComponentHealth:
 
 
 def _outdated(workers: Sequence[Worker], limits: Sequence[FlowLimit]) -> list[ComponentHealth]:
-    """Which workers do not know what is in force for their runs, if any."""
+    """Finds workers that do not know what is in force for their runs, if any."""
     said = disregard(workers, limits)
     return [] if said is None else [ComponentHealth("limits", HealthStatus.DEGRADED, said)]
 

@@ -280,7 +280,8 @@ def _repeat(
 def _do(
     action: str, runs: Sequence[str], change: Change, *, url: str | None, namespace: str | None, json: bool
 ) -> None:
-    """Each of them, whatever becomes of the others. The first that could not be changed decides the exit code."""
+    """Changes each of the runs, whatever becomes of the others. The first that could not be changed decides the exit
+    code."""
     loaded = quiet_home(url, namespace)
     outcomes: list[Outcome] = []
     try:

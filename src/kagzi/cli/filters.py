@@ -1,4 +1,4 @@
-"""Options that say which runs are meant, and the filter that is made of them."""
+"""Options that choose runs, and the filter that is made of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _moment(value: str | Instant) -> Instant | str:
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """What the options say."""
+    """The options, as they were given."""
 
     status: str | None
     workflow: str | None

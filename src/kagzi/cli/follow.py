@@ -1,4 +1,4 @@
-"""Following a run to its end, and finding it by less than its whole id."""
+"""Follows a run to its end, and finds it by less than its whole id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _MOST_PAGES = 20
 
 
 async def wait_for(engine: Engine, namespace: str, run_id: str, timeout: Span | None, *, steps: bool = False) -> Run:
-    """The run when it has finished; TimeoutError if that takes too long. With `steps` each is told of on the way."""
+    """Returns the run when it has finished; TimeoutError if that takes too long. With `steps` each is told of on the
+    way."""
     seen: set[tuple[str, int, StepStatus]] = set()
     failures = 0
     try:
@@ -54,7 +55,7 @@ async def wait_for(engine: Engine, namespace: str, run_id: str, timeout: Span | 
 
 
 async def note_if_nobody_comes(engine: ManagedEngine, place: str, found: Run) -> None:
-    """Say so if no worker is there for a run: its worker may look at another database."""
+    """Prints a note if no worker is there for a run: its worker may look at another database."""
     if found.status not in CLAIMABLE:
         return
     why = await why_nobody_comes(
@@ -83,7 +84,7 @@ async def _tell(engine: Engine, found: Run, seen: set[tuple[str, int, StepStatus
 
 
 def finish(found: Run, *, json: bool) -> None:
-    """Print what a finished run came to, and end with the exit code that says so."""
+    """Prints what a finished run came to, and ends with the exit code that says so."""
     if json:
         output.document(output.run_details(found, (), ()))
     elif found.status is RunStatus.COMPLETED:
@@ -97,7 +98,7 @@ def finish(found: Run, *, json: bool) -> None:
 
 
 async def find_run(engine: Engine, namespace: str, text: str) -> Run:
-    """By run id, by the beginning of one, or by the id it was started with."""
+    """Finds a run by its run id, by the beginning of one, or by the id it was started with."""
     lower = text.lower()
     if len(lower) == 36 and _PREFIX.match(lower):
         try:

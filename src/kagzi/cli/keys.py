@@ -167,7 +167,7 @@ async def _revoke(settings: Settings, key_id: str) -> Key:
 
 @asynccontextmanager
 async def engine_on_database(settings: Settings, *, make: bool = False) -> AsyncIterator[LocalEngine]:
-    """An engine without background duties, for commands about what a server does not tell."""
+    """Opens an engine without background duties, for commands about what a server does not tell."""
     url = _database_url(settings, make=make)
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
         raise InvalidRequest(
@@ -183,7 +183,7 @@ async def engine_on_database(settings: Settings, *, make: bool = False) -> Async
 
 
 def database_of(settings: Settings) -> str:
-    """Which database that is, for people."""
+    """Returns which database that is, for people."""
     return mask_url(_database_url(settings))
 
 

@@ -86,12 +86,13 @@ async def doubt(engine: ManagedEngine, namespace: str, scope: Scope, name: str) 
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
-    """What is completed stands in a command line, unquoted: a name may not say anything to the shell there."""
+    """Keeps names that begin so and mean nothing to a shell, since they come to stand in a command line unquoted."""
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
 
 
 def _ask(ctx: click.Context, look: Callable[[ManagedEngine, str], Awaitable[Iterable[str]]]) -> Iterable[str]:
-    """Nothing where nothing can be known: a shell has no place for what went wrong, nor for what an app prints."""
+    """Asks the engine; returns nothing where that fails, since a shell has no place for what went wrong, nor for what
+    an app prints."""
 
     async def asked() -> Iterable[str]:
         async with asyncio.timeout(_PATIENCE_SECONDS), engine_of(loaded) as engine:

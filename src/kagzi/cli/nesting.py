@@ -25,7 +25,7 @@ class Line(Struct, frozen=True):
 
 
 class _Scope:
-    """What was called in one group or task, in the order in which it turned up."""
+    """The calls of one group or task, in the order in which they turned up."""
 
     def __init__(self) -> None:
         self.parts: dict[str, _Scope] = {}

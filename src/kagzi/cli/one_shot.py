@@ -80,7 +80,8 @@ def one_shot(
 
 
 def _find(app: Kagzi, place: str, name: str) -> Workflow[Any, Any]:
-    """The workflow that is registered under this name, or whose function has it; of several versions the newest."""
+    """Returns the workflow that is registered under this name, or whose function has it; of several versions the
+    newest."""
     offered = [
         app.find_workflow(each.name, each.version or "") for each in app.workflow_types() if each.name != STANDALONE
     ]
@@ -93,7 +94,7 @@ def _find(app: Kagzi, place: str, name: str) -> Workflow[Any, Any]:
 
 
 def _array(workflow: Workflow[Any, Any], words: Sequence[str]) -> bytes:
-    """The arguments as a JSON array."""
+    """Returns the arguments as a JSON array."""
     parameters = list(inspect.signature(workflow.fn).parameters.values())
     if workflow.signature.context_class is not None:
         parameters = parameters[1:]

@@ -62,7 +62,7 @@ def tags_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def handler_of(text: str) -> tuple[str, str | None]:
-    """What handles failures, and its queue: WORKFLOW or WORKFLOW@QUEUE."""
+    """Returns what handles failures, and its queue: WORKFLOW or WORKFLOW@QUEUE."""
     name, found, queue = text.partition("@")
     if not name or (found and not queue):
         raise click.BadParameter(f"{text!r} is not WORKFLOW or WORKFLOW@QUEUE", param_hint="'--on-failure'")
@@ -110,7 +110,7 @@ def logging_options(command: F) -> F:
 
 
 def settings_of(**flags: object) -> Loaded:
-    """Settings with these fields given on the command line, where they are not None."""
+    """Returns settings with these fields given on the command line, where they are not None."""
     return load(
         {field: Flag(_NAMES.get(field, f"--{field.replace('_', '-')}"), value) for field, value in flags.items()}
     )
@@ -137,7 +137,7 @@ _NAMES = {"server_host": "--host", "server_port": "--port", "db_url": "--url"}
 
 
 def start_logging(settings: Settings, *, quiet: bool = False) -> None:
-    """Commands that end by themselves only say what went wrong."""
+    """Configures the log. Commands that end by themselves (`quiet`) only say what went wrong."""
     prepare_grpc(verbose=settings.log_level == "debug")
     logs.configure(settings.log_format, "warning" if quiet and settings.log_level == "info" else settings.log_level)
 
@@ -150,12 +150,12 @@ def quiet_home(url: str | None, namespace: str | None, app: str | None = None) -
 
 
 def place_of(settings: Settings) -> str:
-    """Where a command looks, for people."""
+    """Returns where a command looks, for people."""
     return f"namespace {settings.namespace} of {mask_url(default_url(settings, make=False))}"
 
 
 def lasting(url: str) -> str:
-    """The URL, unless what it names is gone when the command ends."""
+    """Returns the URL, and refuses one whose database is gone when the command ends."""
     if url.lower().startswith("memory:"):
         raise InvalidRequest(
             "memory:// lives within one process: a command would find nothing there and leave nothing behind. "
@@ -175,7 +175,8 @@ async def expect_tables(store: Store, url: str) -> None:
 
 @asynccontextmanager
 async def engine_of(loaded: Loaded, *, make: bool = False) -> AsyncIterator[ManagedEngine]:
-    """An engine where the settings say. Only a command that says `make` creates a database that is not there yet."""
+    """Opens an engine where the settings say. Only a command that says `make` creates a database that is not there
+    yet."""
     settings = loaded.settings
     check_name(settings.namespace, "namespace")
     url = lasting(default_url(settings, make=make))

@@ -1,4 +1,4 @@
-"""Data on standard output, everything else on standard error. Tables only where somebody looks."""
+"""Prints data on standard output, everything else on standard error; tables only where somebody looks."""
 
 from __future__ import annotations
 
@@ -37,42 +37,42 @@ _COLOURS = {
 
 
 def document(value: object) -> None:
-    """One JSON document."""
+    """Prints one JSON document."""
     click.echo(printable_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def line(value: object) -> None:
-    """One JSON document in a line of its own."""
+    """Prints one JSON document in a line of its own."""
     click.echo(printable_json(msgspec.json.encode(value).decode()))
 
 
 def note(text: str) -> None:
-    """Progress, for people."""
+    """Prints progress, for people."""
     prose(text, err=True)
 
 
 def prose(text: str, *, err: bool = False) -> None:
-    """A sentence or a few. A terminal would break it in mid-word."""
+    """Prints a sentence or a few, broken between words: a terminal would break them in mid-word."""
     text = clean(text)
     stream = sys.stderr if err else sys.stdout
     click.echo(layout.wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text, err=err)
 
 
 def text(lines: str) -> None:
-    """Several lines that belong together, below a table."""
+    """Prints several lines that belong together, below a table."""
     click.echo()
     for each in lines.splitlines():
         click.echo(clean(each))
 
 
 def for_people() -> bool:
-    """Whether somebody looks at the output, and not a program."""
+    """Returns whether somebody looks at the output, and not a program."""
     return sys.stdout.isatty()
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Sequence[str] = ()) -> None:
-    """A table on a terminal; elsewhere a line a row with tabs between, for other programs. A narrow terminal does
-    without the `spare` columns."""
+    """Prints a table on a terminal; elsewhere a line a row with tabs between, for other programs. A narrow terminal
+    does without the `spare` columns."""
     if not sys.stdout.isatty():
         for row in rows:
             click.echo("\t".join(clean(cell) for cell in row))
@@ -121,8 +121,8 @@ def listing(
     hint: str = "",
     **more: object,
 ) -> None:
-    """One page of a listing, and where the next one begins. Who sees nothing is told where, because it may be the wrong
-    place, and by the `hint` how the first comes to be. `more` is for the JSON document alone."""
+    """Prints one page of a listing, and where the next one begins. Who sees nothing is told where, because it may be
+    the wrong place, and by the `hint` how the first comes to be. `more` is for the JSON document alone."""
     if json:
         document({name: documents, "next": page.next} | more)
     elif jsonl:
@@ -147,7 +147,7 @@ def clean(text: str) -> str:
 
 
 def when(instant: Instant) -> str:
-    """How long ago, or how soon, where people look; else the exact instant."""
+    """Returns how long ago, or how soon, where people look; else the exact instant."""
     if sys.stdout.isatty():
         return relative(instant, SystemClock().now())
     return moment(instant) or "-"
@@ -157,7 +157,7 @@ moment = common.moment
 
 
 def date_and_time(instant: Instant) -> str:
-    """In the zone of the terminal where people look, else in UTC."""
+    """Returns date and time in the zone of the terminal where people look, else in UTC."""
     if sys.stdout.isatty():
         return to_datetime(instant).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return moment(instant) or "-"
@@ -173,7 +173,7 @@ def relative(instant: Instant, now: Instant) -> str:
 
 
 def bar(fraction: float, message: str) -> str:
-    """How far something is, as people see it at a glance."""
+    """Draws how far something is, as people see it at a glance."""
     full = int(fraction * _BAR)
     return f"{'█' * full}{'░' * (_BAR - full)} {int(fraction * 100)} %{' ' if message else ''}{message}"
 

@@ -41,7 +41,7 @@ def moment(value: str | Instant) -> Instant:
 
 
 def _behaviour(command: F) -> F:
-    """What both `create` and `update` say about a schedule."""
+    """Gives a command the options that `create` and `update` share."""
     for option in (
         tagged,
         click.option("--priority", type=click.IntRange(0, PRIORITY_LIMIT), help="The priority of the runs. [0]"),
@@ -294,7 +294,7 @@ def _update(loaded: Loaded, action: str, wanted: UpdateSchedule, json: bool) -> 
 
 
 def _change(loaded: Loaded, action: str, named: str, change: Callable[[ManagedEngine], Awaitable[T]]) -> T:
-    """Does what leaves an entry in the audit log."""
+    """Changes a schedule, with an entry in the audit log."""
 
     async def main() -> T:
         async with engine_of(loaded) as engine:

@@ -80,7 +80,7 @@ def list_workers(
 
 
 def _groups(workers: Sequence[Worker]) -> list[list[Worker]]:
-    """The workers in their order; those that one `kagzi worker --processes` has started are together."""
+    """Groups workers in their order; those that one `kagzi worker --processes` has started are together."""
     groups: dict[str, list[Worker]] = {}
     for worker in workers:
         groups.setdefault(worker.labels.get("group", worker.worker_id), []).append(worker)
@@ -108,7 +108,7 @@ def _row(worker: Worker) -> tuple[str, ...]:
 
 
 def _group_row(group: Sequence[Worker]) -> tuple[str, ...]:
-    """What several processes are together."""
+    """Returns the row of several processes together."""
     statuses = {status: sum(worker.status is status for worker in group) for status in WorkerStatus}
     return (
         f"group {group[0].labels['group']}",
@@ -230,7 +230,7 @@ async def _all(engine: ManagedEngine, wanted: WorkerFilter) -> AsyncIterator[Wor
 
 
 async def _members(engine: ManagedEngine, group: str, namespace: str) -> list[str]:
-    """The workers of a group that have not gone."""
+    """Returns the workers of a group that have not gone."""
     found = [
         worker.worker_id
         for status in (WorkerStatus.ONLINE, WorkerStatus.DRAINING)

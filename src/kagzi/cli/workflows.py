@@ -150,7 +150,7 @@ def _show_report(report: WorkflowReport) -> None:
 
 
 def _rounded(spread: Spread) -> list[Span]:
-    """To what people read: three figures are enough."""
+    """Rounds to what people read: three figures are enough."""
     unit = SECOND // 1000
     return [
         round(each / unit) * unit if each >= unit else each
@@ -172,7 +172,7 @@ def _default(parameter: Parameter) -> str:
 
 
 def _example(parameters: Parameters) -> str:
-    """An input with those that must be given."""
+    """Returns an example input, with the parameters that must be given."""
     needed = [each for each in parameters.items if each.required] or list(parameters.items[:1])
     return parameters.assemble({each.name: _EXAMPLES.get(each.kind) or each.choices[0] for each in needed}).decode()
 

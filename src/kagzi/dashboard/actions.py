@@ -114,7 +114,7 @@ class ForkQuery(AskQuery, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ForkForm(InputForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields that are left empty: from the first step, with the same input, in the same version."""
+    """What a fork is to be. Fields left empty mean: from the first step, with the same input, in the same version."""
 
     from_step: Annotated[str, Meta(max_length=STEP_ID_BYTES)] | None = None
     version: Name | None = None
@@ -212,7 +212,7 @@ async def _signal(call: Call[Any, SignalForm], run: Run) -> Redirect:
 
 
 def read_json_field(written: str, field: str) -> bytes:
-    """What somebody has written into a field, if it is JSON."""
+    """Reads what was written into a field as JSON."""
     data = written.encode()
     try:
         msgspec.json.decode(data)

@@ -20,7 +20,7 @@ class EmptyForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Option(Struct, frozen=True):
-    """What can be chosen, and how it is called."""
+    """A value that can be chosen, and how it is called."""
 
     value: str
     label: str
@@ -49,7 +49,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """What a question is about, and the page of it."""
+    """The subject of a question, and the page of it."""
 
     about: str
     path: str
@@ -58,8 +58,8 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """Something that is asked before it is done. `label` is the link that leads to the question, `button` what is
-    agreed to there, `consequence` what will have happened."""
+    """A question that is asked before something is done. `label` is the link that leads to the question, `button` what
+    is agreed to there, `consequence` what will have happened."""
 
     verb: str
     button: str
@@ -75,7 +75,7 @@ class Question(Struct, frozen=True, kw_only=True):
     async def show(
         self, call: Call[Any, Any], fields: tuple[Field, ...], *, status: int = 200, trouble: str = ""
     ) -> Html:
-        """The page that asks, with the fields as they are filled in, and with what was wrong with them."""
+        """Returns the page that asks, with the fields as they are filled in, and with what was wrong with them."""
         subject = await self.subject(call)
         return await page(
             call,
@@ -95,5 +95,5 @@ class Question(Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     async def fields_for(self, call: Call[Any, Any]) -> tuple[Field, ...]:  # noqa: ARG002
-        """The fields as they are filled in for this subject."""
+        """Returns the fields as they are filled in for this subject."""
         return self.fields

@@ -258,7 +258,7 @@ async def _start_job(call: Call[Any, BulkForm], search: str) -> Redirect:
 
 
 async def _apply(call: Call[Any, BulkForm], deed: Deed, run: Run, fresh: str) -> Outcome:
-    """One that cannot be changed does not keep the others from it."""
+    """Changes the runs one by one; one that cannot be changed does not keep the others from it."""
     workflows, namespace = call.engine.workflows, call.namespace
     follower: str | None = None
     effective = True

@@ -21,12 +21,13 @@ from kagzi.http.call import Call, PayloadCodec
 
 
 def written_payload(call: Call[Any, Any], data: bytes) -> bytes:
-    """JSON that somebody has written, as the codec of the app stores it: one that encrypts reads nothing else."""
+    """Returns JSON that somebody has written as the codec of the app stores it: one that encrypts reads nothing
+    else."""
     return data if call.codec is None else call.codec.encode(data)
 
 
 def is_readable(data: bytes) -> bool:
-    """Whether this is JSON, and not what a codec has made of it."""
+    """Returns whether this is JSON, and not what a codec has made of it."""
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

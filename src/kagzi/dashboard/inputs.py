@@ -32,7 +32,7 @@ class InputForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WrongInput(InvalidRequest):
-    """What was written into some fields does not fit; `wrong` says what, by the name of each field."""
+    """Raised if what was written into some fields does not fit; `wrong` says what, by the name of each field."""
 
     def __init__(self, wrong: Mapping[str, str]) -> None:
         super().__init__("; ".join(wrong.values()))
@@ -40,7 +40,7 @@ class WrongInput(InvalidRequest):
 
 
 async def interface_of(call: Call[Any, Any], workflow: str, version: str | None) -> WorkflowInterface | None:
-    """What the workflow takes, if any worker has said so."""
+    """Returns what the workflow takes, if any worker has said so."""
     try:
         return await call.engine.versions.describe(call.namespace, workflow, version)
     except (NotFound, VersionMismatch):  # nobody has offered it, or a server that is older than this page
@@ -53,7 +53,7 @@ async def parameters_of(call: Call[Any, Any], workflow: str, version: str | None
 
 
 def values_of(parameters: Parameters, data: bytes) -> dict[str, str] | None:
-    """What the fields show of an input; None if they cannot hold it."""
+    """Returns what the fields show of an input; None if they cannot hold it."""
     spread = parameters.spread(data)
     if spread is None:
         return None
@@ -120,7 +120,8 @@ def _field(parameter: Parameter, value: str, wrong: Mapping[str, str]) -> Field:
 
 
 def read_input(parameters: Parameters | None, form: Any) -> bytes | None:
-    """What a form says, an `InputForm` or one with the same fields; None: it says nothing. WrongInput by field."""
+    """Reads the input that a form says, an `InputForm` or one with the same fields; None: it says nothing. Raises
+    WrongInput by field."""
     if not form.fields:
         if form.input is None:
             return None
@@ -162,6 +163,6 @@ def read_input(parameters: Parameters | None, form: Any) -> bytes | None:
 
 
 def written_values(form: Any) -> dict[str, str]:
-    """What stands in a form that was sent, by the name of its field."""
+    """Returns what stands in a form that was sent, by the name of each field."""
     values = {f"{ARGUMENT}.{name}": value for name, value in form.arg.items()}
     return values | {name: value for name in ("input", "others") if (value := getattr(form, name)) is not None}

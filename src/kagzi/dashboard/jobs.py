@@ -70,7 +70,7 @@ async def _job(call: Call[Any, Any]) -> Job:
 
 
 def meant(job: Job) -> str:
-    """Which runs a job is about, in words."""
+    """Returns which runs a job is about, in words."""
     said = []
     for name, value in msgspec.json.decode(job.filter).items():
         if name == "tags":

@@ -24,8 +24,8 @@ _Rate = Annotated[str, Meta(max_length=40)]
 
 
 class Line(Struct, frozen=True):
-    """Something that holds runs back, in words; `running` and `pending` are runs of it, at least so many if there are
-    more than were counted."""
+    """A row of the page: something that holds runs back, in words; `running` and `pending` are runs of it, at least so
+    many if there are more than were counted."""
 
     limit: FlowLimit
     at_once: str

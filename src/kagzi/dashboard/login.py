@@ -61,7 +61,7 @@ def _form(call: Call[LoginQuery, None] | Call[NoQuery, LoginForm], to: str, wron
 
 
 def _ours(address: str | None) -> str:
-    """Where to go afterwards: a page of ours, and never one of somebody else."""
+    """Returns where to go afterwards: a page of ours, and never one of another site."""
     if address is None or not address.startswith("/") or address.startswith("//") or "\\" in address:
         return "/"
     return address if address.isprintable() else "/"

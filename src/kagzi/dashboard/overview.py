@@ -1,4 +1,4 @@
-"""The first page: how much there is of everything, and what needs somebody."""
+"""The first page: how much there is of everything, and what needs attention."""
 
 from __future__ import annotations
 

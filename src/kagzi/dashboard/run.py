@@ -33,7 +33,7 @@ class RunQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Verb(Struct, frozen=True):
-    """Something that can be done with a run now."""
+    """A button: something that can be done with a run now."""
 
     name: str
     label: str
@@ -82,7 +82,7 @@ class StepQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 async def show_step(call: Call[StepQuery, None]) -> Html:
-    """One step with all of its attempts, and what went in and came out."""
+    """Shows one step with all of its attempts, and what went in and came out."""
     workflows = call.engine.workflows
     run = await workflows.get(call.namespace, await run_id_of(call, call.path["run_id"]))
     steps = await workflows.steps(call.namespace, run.run_id, step_id=call.query.step)
@@ -102,7 +102,7 @@ async def show_step(call: Call[StepQuery, None]) -> Html:
 
 
 async def _children(call: Call[Any, Any], run: Run, rows: Sequence[Row], now: Instant) -> dict[str, ChildRow]:
-    """The newest children of the steps that are shown; of runs without any nothing is asked."""
+    """Returns the newest children of the steps that are shown; for runs without any nothing is asked."""
     if not any(row.attempts and row.attempts[-1].child_run_id for row in rows):
         return {}
     wanted = RunFilter(namespace=call.namespace, parent_run_id=run.run_id)
@@ -111,7 +111,7 @@ async def _children(call: Call[Any, Any], run: Run, rows: Sequence[Row], now: In
 
 
 def verbs_of(call: Call[Any, Any], run: Run) -> list[Verb]:
-    """What makes sense now and is not refused to the one who looks."""
+    """Returns what makes sense now and is not refused to the caller."""
     if run.status.finished:
         verbs = [Verb("retry", "Retry"), Verb("rerun", "Run again")]
     else:

@@ -74,7 +74,7 @@ async def show_runs(call: Call[RunsQuery, None]) -> Html:
 
 
 def filter_of(call: Call[Any, None], now: Instant) -> RunFilter:
-    """What the address asks for, but for a single id."""
+    """Returns what the address asks for, but for a single id."""
     query: RunsQuery = call.query
     return RunFilter(
         namespace=call.namespace,
@@ -95,7 +95,7 @@ async def _listed(call: Call[RunsQuery, None], now: Instant) -> Page[Run]:
 
 
 async def _by_id(call: Call[RunsQuery, None], id: str) -> Page[Run]:
-    """By a run id, or by the id its caller gave it."""
+    """Finds a run by its run id, or by the id that its caller gave it."""
     workflows = call.engine.workflows
     try:
         if is_run_id(id):
@@ -106,7 +106,7 @@ async def _by_id(call: Call[RunsQuery, None], id: str) -> Page[Run]:
 
 
 async def _explained(call: Call[RunsQuery, None], runs: tuple[Run, ...], now: Instant) -> list[Line]:
-    """With one read of the workers for all runs, and none of their steps."""
+    """Explains why runs wait, with one read of the workers for all runs, and none of their steps."""
     online: tuple[Worker, ...] = ()
     limits: tuple[FlowLimit, ...] = ()
     if any(is_due(run, now) for run in runs):

@@ -30,7 +30,7 @@ _Length = Annotated[str, Meta(max_length=100)]
 
 
 class ScheduleForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields that are left empty are absent."""
+    """The fields of a schedule. Those that are left empty are absent."""
 
     workflow: Name
     cron: Annotated[str, Meta(max_length=EXPRESSION_CHARACTERS)]
@@ -47,7 +47,7 @@ class ScheduleForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ScheduleFormQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands in the form whose times are tried; it is sent here before it is sent for good."""
+    """The form whose times are tried: it is sent here before it is sent for good."""
 
     workflow: Name | None = None
     cron: Annotated[str, Meta(max_length=EXPRESSION_CHARACTERS)] | None = None
@@ -81,7 +81,7 @@ async def ask_edit_schedule(call: Call[ScheduleFormQuery, None]) -> Html:
 
 
 def _given(record: Struct) -> dict[str, str]:
-    """What has been written into the form."""
+    """Returns what has been written into the form."""
     names = [name for name in ScheduleForm.__struct_fields__ if getattr(record, name) is not None]
     return {name: str(getattr(record, name)) for name in names}
 

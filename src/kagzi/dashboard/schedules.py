@@ -77,7 +77,7 @@ async def show_schedule(call: Call[ScheduleQuery, None]) -> Html:
 
 
 def _next_firings(schedule: Schedule) -> list[NextFiring]:
-    """The next ones by its times; the first may be one that somebody has chosen."""
+    """Returns the next firings by the times of a schedule; the first may be one that somebody has chosen."""
     if schedule.next_fire_at is None:
         return []
     try:
@@ -88,7 +88,7 @@ def _next_firings(schedule: Schedule) -> list[NextFiring]:
 
 
 def preview(cron: str, timezone: str, now: Instant) -> list[NextFiring]:
-    """When these times would fire next."""
+    """Shows when these times would fire next."""
     times = parse_times(cron, timezone, "cron")
     return _firings(times, ZoneInfo(timezone), upcoming(times, now, _NEXT))
 

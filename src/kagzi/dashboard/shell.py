@@ -1,4 +1,4 @@
-"""What surrounds every page, and how templates are filled."""
+"""The frame around every page, and how templates are filled."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Links:
 
 
 def may(call: Call[Any, Any], action: str) -> bool:
-    """Whether the one who looks may do this here: what would be refused is not offered."""
+    """Returns whether the caller may do this here: what would be refused is not offered."""
     caller = call.caller
     if call.read_only and not action.startswith("GET "):
         return False
@@ -167,7 +167,7 @@ def links_of(call: Call[Any, Any]) -> Links:
 
 
 def path_to(call: Call[Any, Any], path: str, **query: Any) -> str:
-    """An address for a Redirect, which knows the base path itself."""
+    """Returns an address for a Redirect, which knows the base path itself."""
     return Links("", call.namespace)(path, **query)
 
 
@@ -208,7 +208,7 @@ def _done(query: Any) -> str | None:
 
 
 def plain_page(template: str, **context: Any) -> bytes:
-    """A page without anything around it that the engine would have to be asked for."""
+    """Fills a template without anything around it that the engine would have to be asked for."""
     return _TEMPLATES.get_template(template).render(context).encode()
 
 

@@ -120,7 +120,7 @@ async def _form(
 
 
 def _queue_of(offered: list[WorkflowVersion], version: str | None) -> str:
-    """Where workers have offered it: a run that waits elsewhere would wait for ever."""
+    """Returns the queue in which workers have offered a workflow: a run that waits elsewhere would wait for ever."""
     for each in offered:
         if each.queues and (each.version == version if version is not None else each.default):
             return DEFAULT_QUEUE if DEFAULT_QUEUE in each.queues else each.queues[0]
@@ -128,7 +128,7 @@ def _queue_of(offered: list[WorkflowVersion], version: str | None) -> str:
 
 
 def _choices(known: tuple[WorkflowVersion, ...]) -> list[Choice]:
-    """The default of each stands for it, else its newest."""
+    """Returns the workflows to choose from; the default version of each stands for it, else its newest."""
     found: dict[str, str] = {}
     for each in known:
         offered = each.first_seen_at is not None and not each.workflow_type.startswith(OURS)

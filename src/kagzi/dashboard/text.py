@@ -21,12 +21,12 @@ _DEEP: Final = "nested too deeply to be shown in lines"
 
 
 def exact(instant: Instant) -> str:
-    """For people: to the second, in UTC."""
+    """Returns a moment for people: to the second, in UTC."""
     return to_datetime(instant).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def machine(instant: Instant) -> str:
-    """For the `datetime` of a `<time>`."""
+    """Returns a moment for the `datetime` of a `<time>`."""
     return to_datetime(instant).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -40,7 +40,7 @@ def relative(instant: Instant, now: Instant) -> str:
 
 
 def length(span: Span) -> str:
-    """A length of time; above ten seconds without fractions. Its unit stays beside its number."""
+    """Returns a length of time; above ten seconds without fractions. Its unit stays beside its number."""
     if span < SECOND:
         return f"{max(0, span) // 1000}\N{NO-BREAK SPACE}ms"
     if span < 10 * SECOND:
@@ -49,13 +49,13 @@ def length(span: Span) -> str:
 
 
 def soft(name: str) -> Markup:
-    """A name that may be broken where its parts meet, if there is no room for it."""
+    """Returns a name that may be broken where its parts meet, if there is no room for it."""
     return Markup("<wbr>").join(_PARTS.findall(name))
 
 
 def payload(data: bytes | None) -> str:
-    """JSON in lines, as it is written; what is not JSON, because a codec has written it, as base64. Cut off where it is
-    long."""
+    """Returns JSON in lines, as it is written; what is not JSON, because a codec has written it, as base64. Cut off
+    where it is long."""
     if data is None:
         return ""
     try:
@@ -69,7 +69,7 @@ def payload(data: bytes | None) -> str:
 
 
 def whole_payload(data: bytes) -> str:
-    """All of it, for a field that is sent back; empty if it is not JSON."""
+    """Returns all of a payload, for a field that is sent back; empty if it is not JSON."""
     try:
         msgspec.json.decode(data)
         return msgspec.json.format(data, indent=2).decode()
@@ -82,7 +82,7 @@ def error_line(data: bytes | None) -> str:
 
 
 def error_report(data: bytes | None) -> str:
-    """With the lines of the user's own code and every cause."""
+    """Returns an error with the lines of the user's own code and every cause."""
     return "" if not data else report(Failure.decode(data))
 
 

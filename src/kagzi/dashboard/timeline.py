@@ -54,7 +54,8 @@ class Row(Struct, frozen=True, kw_only=True):
 
     @property
     def drawn(self) -> list[Bar]:
-        """Waits first, so that a short attempt beside a long wait can be seen."""
+        """Returns the bars in the order of drawing: waits first, so that a short attempt beside a long wait can be
+        seen."""
         return sorted(self.bars, key=lambda bar: bar.kind != "wait")
 
     @property
@@ -82,7 +83,7 @@ def scale_of(run: Run, now: Instant) -> Scale:
 
 
 def whole_run(run: Run, steps: Sequence[Step], now: Instant) -> Row:
-    """The first row: how long the run waited in its queue, and how it has gone since."""
+    """Returns the first row: how long the run waited in its queue, and how it has gone since."""
     scale = scale_of(run, now)
     begun = run.started_at
     bars = []
@@ -114,7 +115,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
 
 
 def child_rows(run: Run, children: Sequence[Run], now: Instant) -> dict[str, ChildRow]:
-    """The children of a run on its own scale, by their run ids."""
+    """Returns the children of a run on its own scale, by their run ids."""
     scale = scale_of(run, now)
     rows = {}
     for child in children:
@@ -143,7 +144,7 @@ class Entry(Struct, frozen=True):
 
 
 def entries_of(steps: Sequence[Step]) -> list[Entry]:
-    """Steps as they began, those of a group below its name."""
+    """Returns steps as they began, those of a group below its name."""
     by_step: dict[str, list[Step]] = {}
     for step in steps:
         if step.step_id.partition("~")[0] != BEGIN:
@@ -156,7 +157,7 @@ def entries_of(steps: Sequence[Step]) -> list[Entry]:
 
 
 def rows_of(run: Run, entries: Sequence[Entry], now: Instant) -> list[Row]:
-    """The lines that are shown, with their bars."""
+    """Returns the lines that are shown, with their bars."""
     scale = scale_of(run, now)
     if scale.over:
         now = scale.end
@@ -270,7 +271,7 @@ def _shown_name(step_id: str, step: Step) -> str:
 
 
 def _plain(part: str) -> str:
-    """A part of a scope without the signs of a step id."""
+    """Returns a part of a scope without the signs of a step id."""
     name, _, number = part.partition("#")
     for mark in "~@#/%":
         name = name.replace(f"%{ord(mark):02X}", mark)

@@ -44,7 +44,7 @@ async def show_versions(call: Call[VersionsQuery, None]) -> Html:
 
 
 class VersionQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Without a version the newest is meant that workers offer."""
+    """Chooses a version of a workflow; without one the newest that workers offer."""
 
     workflow: Name
     version: Name | None = None

@@ -82,7 +82,7 @@ async def show_queues(call: Call[Any, None]) -> Html:
 
 
 def _part(name: str) -> str:
-    """A name as a part of an address."""
+    """Returns a name as a part of an address."""
     return quote(name, safe="")
 
 

@@ -125,7 +125,7 @@ async def _limit(call: Call[Any, None], name: str) -> FlowLimit | None:
 
 
 def columns_of(report: WorkflowReport) -> tuple[Column, ...]:
-    """The chart of how runs ended."""
+    """Returns the chart of how runs ended."""
     highest = max([each.ended for each in report.slices], default=0)
     if not highest:
         return ()

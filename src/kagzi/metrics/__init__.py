@@ -1,1 +1,1 @@
-"""What can be counted, and how it is shown to Prometheus."""
+"""Metrics: what is counted, and how Prometheus reads it."""

@@ -36,7 +36,7 @@ def spans(seconds: tuple[float, ...]) -> tuple[Span, ...]:
 
 
 class Histogram:
-    """How many values fell between which bounds. `counts` has one place more than there are bounds."""
+    """Counts how many values fell between which bounds. `counts` has one place more than there are bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -60,8 +60,8 @@ class Histogram:
 
 
 class _Names:
-    """Which labels a metric has; the first `free` of each are up to users. The very first is the namespace, and each
-    has a bound of its own: names that are made up in one do not take the place of another's."""
+    """The labels of a metric; the first `free` of each are up to users. The very first is the namespace, and each has a
+    bound of its own: names that are made up in one do not take the place of another's."""
 
     def __init__(self, free: int) -> None:
         self.free = free
@@ -84,7 +84,7 @@ class _Names:
 
 
 class Counts(dict[Labels, int]):
-    """`counts.add(labels)`."""
+    """A counter for each combination of labels: `counts.add(labels)`."""
 
     def __init__(self, free: int = 0) -> None:
         super().__init__()
@@ -96,14 +96,15 @@ class Counts(dict[Labels, int]):
         self[labels] += by
 
     def ready(self, labels: Labels) -> Labels:
-        """Begin with 0, and say under which labels: `counts[labels] += 1` is all there is to do from now on."""
+        """Begins with 0, and returns the labels to count under: from then on `counts[labels] += 1` is all there is to
+        do."""
         labels = self._names.bounded(labels)
         self.setdefault(labels, 0)
         return labels
 
 
 class Histograms(dict[Labels, Histogram]):
-    """`histograms[labels].observe(value)`."""
+    """A histogram for each combination of labels: `histograms[labels].observe(value)`."""
 
     def __init__(self, bounds: tuple[int, ...], free: int = 0) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class Histograms(dict[Labels, Histogram]):
 
 
 class Metrics:
-    """Everything an engine and the ports of its process count, since they began."""
+    """Everything that an engine and the ports of its process have counted since they began."""
 
     def __init__(self) -> None:
         self.runs_started = Counts(free=2)  # namespace, workflow
@@ -140,13 +141,14 @@ class Metrics:
         self.http_seconds = Histograms(spans(CALL_SECONDS), free=2)  # method, route
 
     def rpc_answered(self, method: str, code: str, taken: float) -> None:
-        """A call of gRPC was answered: its name, its status code (`OK`, `NOT_FOUND` …) and the seconds it took."""
+        """Counts a call of gRPC that was answered: its name, its status code (`OK`, `NOT_FOUND` …) and the seconds it
+        took."""
         self.rpc_requests.add((method, code))
         self.rpc_seconds[(method,)].observe(round(taken * SECOND))
 
     def http_answered(self, method: str, route: str, status: int, taken: float) -> None:
-        """A request of HTTP was answered. `route` is the pattern that matched (`/api/v1/runs/{run_id}`), never the path
-        itself, which has ids in it; empty if none did."""
+        """Counts a request of HTTP that was answered. `route` is the pattern that matched (`/api/v1/runs/{run_id}`),
+        never the path itself, which has ids in it; empty if none did."""
         method = method if method in _METHODS else OTHER
         self.http_requests.add((method, route, str(status)))
         self.http_seconds[method, route].observe(round(taken * SECOND))

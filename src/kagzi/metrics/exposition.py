@@ -1,4 +1,4 @@
-"""What Prometheus reads: the counters of an engine, and gauges from its database.
+"""The text that Prometheus reads: the counters of an engine, and gauges from its database.
 
 >>> body, content_type = await render(engine)
 
@@ -115,7 +115,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
 
 
 async def render(engine: Measured) -> tuple[bytes, str]:
-    """The text that Prometheus reads, and its content type."""
+    """Returns the text that Prometheus reads, and its content type."""
     load = await engine.load()
     values = Values(engine.metrics, load)
     # Thousands of lines take a while to write, and the engine has better things to do.

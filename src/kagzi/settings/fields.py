@@ -1,4 +1,4 @@
-"""What the table says of one field: its names, what is accepted, how a value is shown."""
+"""One field of the table: its names, what is accepted, how a value is shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def variable(field: str) -> str:
 
 
 def key(field: str) -> str:
-    """Where it stands in a file: `server.port`, or `url` without a table."""
+    """Returns where a field stands in a file: `server.port`, or `url` without a table."""
     group, _, rest = field.partition("_")
     return f"{group}.{rest}" if group in GROUPS else field
 
@@ -40,12 +40,13 @@ def is_secret(field: str) -> bool:
 
 
 def _secret(field: str) -> str | None:
-    """What kind of secret it holds: `url`, of which the password is one, or `text`, which is one as a whole."""
+    """Returns what kind of secret a field holds: `url`, of which the password is one, or `text`, which is one as a
+    whole."""
     return next((meta.extra["secret"] for meta in _metas(field) if meta.extra and "secret" in meta.extra), None)
 
 
 def accepted(field: str) -> str:
-    """What may be given, in words."""
+    """Returns what may be given, in words."""
     kind = _kind(field)
     if get_origin(kind) is Literal:
         *most, last = get_args(kind)
@@ -66,7 +67,7 @@ def accepted(field: str) -> str:
 
 
 def show(field: str, value: object) -> str:
-    """A value as people may see it."""
+    """Returns a value as people may see it."""
     if value is None:
         return "-"
     if kind := _secret(field):
@@ -82,7 +83,7 @@ _HINTS: Final = get_type_hints(Settings, include_extras=True)
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """Every part of an annotation, the innermost last."""
+    """Yields every part of an annotation, the innermost last."""
     if get_origin(annotation) is Annotated:
         inner, *metas = get_args(annotation)
         yield from metas
@@ -103,7 +104,7 @@ def _kind(field: str) -> Any:
 
 
 def mask_url(url: str) -> str:
-    """The URL without what must not be seen: the password, wherever it stands, and API keys."""
+    """Returns the URL without what must not be seen: the password, wherever it stands, and API keys."""
     url = mask_keys(url)
     try:
         parts = urlsplit(url)

@@ -40,7 +40,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     start: Path | None = None,
 ) -> Loaded:
-    """Read every setting; `flags` by field. Raises InvalidRequest with all that is wrong, and what is accepted."""
+    """Reads every setting; `flags` by field. Raises InvalidRequest with all that is wrong, and what is accepted."""
     problems: list[str] = []
     given = from_flags(flags or {})
     for field, (source, value) in from_environment(os.environ if environ is None else environ, problems).items():

@@ -1,4 +1,4 @@
-"""Where values come from: flags, the environment, kagzi.toml or [tool.kagzi] of pyproject.toml."""
+"""The sources of values: flags, the environment, kagzi.toml or [tool.kagzi] of pyproject.toml."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _unknown_variable(name: str, fields: Mapping[str, str]) -> str:
 
 
 def read_secret(name: str, path: str, problems: list[str]) -> str | None:
-    """The text of the file that this variable names; None, and what is wrong, if there is none."""
+    """Returns the text of the file that this variable names; None, and what is wrong, if there is none."""
     try:
         with open(path, "rb") as file:
             data = file.read(_SECRET_BYTES + 1)
@@ -99,7 +99,7 @@ def read_secret(name: str, path: str, problems: list[str]) -> str | None:
 
 
 def project_directory(start: Path) -> Path:
-    """The nearest directory upward that has a `.kagzi/` or a pyproject.toml, else the one we are in."""
+    """Returns the nearest directory upward that has a `.kagzi/` or a pyproject.toml, else the one we are in."""
     for directory in (start, *start.parents):
         if (directory / DATA_DIRECTORY).is_dir() or (directory / "pyproject.toml").is_file():
             return directory
@@ -107,7 +107,7 @@ def project_directory(start: Path) -> Path:
 
 
 def from_file(start: Path, problems: list[str]) -> tuple[Path | None, Given]:
-    """kagzi.toml or [tool.kagzi] of pyproject.toml, the nearest one between here and the project's directory."""
+    """Reads kagzi.toml or [tool.kagzi] of pyproject.toml, the nearest one between here and the project's directory."""
     project = project_directory(start)
     for directory in (start, *start.parents):
         own = directory / FILE_NAME
