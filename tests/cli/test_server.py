@@ -21,6 +21,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from kagzi.cli.doctor import UNEXPLAINED
 from kagzi.testing.postgres import PostgresServer
 from tests.cli.conftest import Shell, read_until
 from tests.warm import Process
@@ -160,7 +161,7 @@ def test_health_tells_the_truth(shop: Shell, postgres_server: PostgresServer) ->
     done = shop("doctor", "--quick", "--json", "--url", f"grpc://127.0.0.1:{port}")
     assert done.code == 4, done
     # By now it is not known which keys there are, so nobody is told more.
-    assert done.json["components"] == [{"name": "database", "status": "unhealthy", "message": ""}]
+    assert done.json["components"] == [{"name": "database", "status": "unhealthy", "message": UNEXPLAINED}]
     postgres_server.start()
     assert within(6, lambda: is_serving(port))
     assert within(6, lambda: answer(http, "/readyz")[0] == 200)

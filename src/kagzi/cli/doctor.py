@@ -41,6 +41,7 @@ _SKEW: Span = 2 * SECOND  # the database's clock decides, so a difference harms 
 _SCHEDULES = 100  # looked at
 _WORKERS = 100  # the newest that are online
 _BAD_SKEW: Span = 60 * SECOND
+UNEXPLAINED = "the server says why only to keys that open all namespaces, while its database tells it which those are"
 
 
 class Findings(Struct):
@@ -225,10 +226,11 @@ def _paused(limits: Sequence[FlowLimit]) -> list[ComponentHealth]:
 
 
 def _explained(part: ComponentHealth) -> ComponentHealth:
-    """The part with the reason for having none: a server tells of all namespaces only to those who may see them."""
+    """The part with the reason for having none: a server tells of all namespaces only to those who may see them, and it
+    has to ask the database who may."""
     if part.message or part.status is HealthStatus.HEALTHY:
         return part
-    return replace(part, message="the server says why only to keys that open all namespaces")
+    return replace(part, message=UNEXPLAINED)
 
 
 def _outdated(workers: Sequence[Worker], limits: Sequence[FlowLimit]) -> list[ComponentHealth]:
