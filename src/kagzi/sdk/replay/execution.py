@@ -84,19 +84,37 @@ _LONGEST_TURN: Final[Span] = 20 * SECOND
 
 
 class Execution:
-    # What most executions never set is a default of the class: an execution is made for each run.
-    outcome: Outcome | None = None
-    cancelled = False  # the workflow has been told to end
-    cancel_recorded = False  # that it was told, or will be when this is replayed
-    random: Random | None = None  # made on first use, by the context
-    may_await_news = False  # something from outside may be what the workflow waits for
-    _unread = False  # signals may have come before the outcomes that are here: nothing is taken before they are read
-    _inbox: SignalInbox | None = None
-    _children: Children | None = None
-    _main: WorkflowTask | None = None
-    _encode_result: Callable[[Any], bytes] | None = None
-    value_names: set[str] | None = None  # that the workflow has set so far
-    continuing: ContinueAsNew | None = None  # the workflow function is to begin anew
+    # Slots, because an execution is made for each run and asked for these at every event: a default of the class would be
+    # looked up in its bases first, every time.
+    __slots__ = (
+        "__weakref__",
+        "_children",
+        "_effects",
+        "_encode_result",
+        "_inbox",
+        "_journal",
+        "_main",
+        "_on_old_ground",
+        "_recorded",
+        "_strict",
+        "_unread",
+        "_waiting",
+        "cancel_recorded",
+        "cancelled",
+        "continuing",
+        "default_retry",
+        "loop",
+        "may_await_news",
+        "outcome",
+        "payload_limit",
+        "random",
+        "redact",
+        "replaying",
+        "run",
+        "seed",
+        "steps",
+        "value_names",
+    )
 
     def __init__(
         self,
@@ -125,6 +143,19 @@ class Execution:
         self._journal = journal = Journal(effects, loop, recorded.ticks)
         self.steps = Steps(effects, loop, journal, recorded.attempts, payload_limit, redact)
         self._waiting: dict[str, Wait] = {}  # called and not ended, in order of the calls
+        self.outcome: Outcome | None = None
+        self.cancelled = False  # the workflow has been told to end
+        self.cancel_recorded = False  # that it was told, or will be when this is replayed
+        self.may_await_news = False  # something from outside may be what the workflow waits for
+        self._unread = False  # signals may have come before the outcomes that are here: they are read first
+        # Made on first use: most executions have no need of them.
+        self.random: Random | None = None  # by the context
+        self._inbox: SignalInbox | None = None
+        self._children: Children | None = None
+        self.value_names: set[str] | None = None  # that the workflow has set so far
+        self.continuing: ContinueAsNew | None = None  # the workflow function is to begin anew
+        self._main: WorkflowTask | None = None
+        self._encode_result: Callable[[Any], bytes] | None = None
         # Whether an execution of the run has surely or perhaps been where the code is now, for switches.
         self._on_old_ground = visited = run.executions - run.executions_before > 1
         # For logs: whether workflow code now does what it has done before. The code behind an event ran before the
@@ -605,7 +636,7 @@ class Execution:
         steps = self.steps
         while not main.done():
             if steps.exhausted:
-                call, failure = steps.exhausted.popleft()
+                call, failure = steps.exhausted.pop(0)
                 if call.awaited:
                     self._waiting.pop(call.step_id, None)
                     steps.record_failure(call, failure)

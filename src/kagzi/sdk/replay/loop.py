@@ -168,16 +168,30 @@ class WorkflowTask(asyncio.Task[Any]):
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
-    # What most loops never set is a default of the class: a loop is made for each run.
-    blocking_calls: BlockingCalls = "off"
-    late: Span = 0  # how much later than `now` timers that are set now begin to run
-    evicting = False
-    mistake: Exception | None = None  # fails the run, even if its code never hears of it
-    _task_limit = _generator_limit = _cancelled_limit = _FEW
-    _cancelled_timers = 0
-    _refused = 0
-    _created = 0
-    watched_open: Callable[..., Any] | None = None  # takes the place of `open` while workflow code runs
+    __slots__ = (
+        "_cancelled_limit",
+        "_cancelled_timers",
+        "_created",
+        "_generator_limit",
+        "_generators",
+        "_host",
+        "_ordered",
+        "_ready",
+        "_refused",
+        "_salt",
+        "_task_limit",
+        "_tasks",
+        "blocking_calls",
+        "evicting",
+        "execution",
+        "late",
+        "mistake",
+        "now",
+        "root",
+        "timers",
+        "unawaited",
+        "watched_open",
+    )
 
     def __init__(self, execution: Execution, *, salt: int, now: Instant) -> None:
         self.execution = execution
@@ -191,6 +205,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._host: list[tuple[asyncio.AbstractEventLoop | None, Any]] = []  # what was running when this was entered
         self._ordered: dict[int, WorkflowTask] = {}
         self._salt = salt
+        self.blocking_calls: BlockingCalls = "off"
+        self.late: Span = 0  # how much later than `now` timers that are set now begin to run
+        self.evicting = False
+        self.mistake: Exception | None = None  # fails the run, even if its code never hears of it
+        self._task_limit = self._generator_limit = self._cancelled_limit = _FEW
+        self._cancelled_timers = self._refused = self._created = 0
+        self.watched_open: Callable[..., Any] | None = None  # takes the place of `open` while workflow code runs
 
     def release(self) -> None:
         """Forgets the execution, which holds this loop."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from kagzi.api.workers import Claim
 from kagzi.core.instant import Instant
 from kagzi.core.step import BEGIN, LATE, Step, StepKind, StepStatus, is_patch
+
+
+# Of runs that begin, as most do: an empty deque of their own would take as much room as all else that is known of them.
+_NO_EVENTS: Final[deque[Step]] = deque(maxlen=0)
 
 
 class Recorded:
@@ -18,7 +22,7 @@ class Recorded:
     __slots__ = ("_beside", "attempts", "children", "early", "events", "patches", "ticks")
 
     def __init__(self, history: Iterable[Step]) -> None:
-        self.events: deque[Step] = deque()  # to be delivered, in their order
+        self.events: deque[Step] = deque() if history else _NO_EVENTS  # to be delivered, in their order
         self.early: dict[str, Step] = {}  # events whose step the code has not called yet
         self._beside: dict[str, tuple[str, ...]] = {}  # which steps it had called instead by then
         self.attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again

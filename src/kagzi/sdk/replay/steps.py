@@ -7,7 +7,6 @@ cancelled body is still at its end (rule 10). Steps that failed wait here for th
 from __future__ import annotations
 
 import logging
-from collections import deque
 from heapq import heappop, heappush
 from typing import Any
 
@@ -58,8 +57,8 @@ class Steps:
         self.live = False  # bodies may start
         self.running = 0
         self.ending = 0  # cancelled bodies that have not ended yet
-        self.wanted: deque[StepCall] = deque()  # their body is to be started
-        self.exhausted: deque[tuple[StepCall, Failure]] = deque()  # no attempt is left, or none can begin
+        self.wanted: list[StepCall] = []  # their body is to be started
+        self.exhausted: list[tuple[StepCall, Failure]] = []  # no attempt is left, or none can begin
         self.retrying: list[tuple[Instant, int, StepCall]] = []  # a heap of those that wait for their next attempt
         self._retries = 0
         self.shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
@@ -119,25 +118,32 @@ class Steps:
             passed = self._effects.passed()
             while retrying and retrying[0][0] <= passed:
                 wanted.append(heappop(retrying)[2])
-        while wanted:
-            call = wanted[0]
-            if call.future is None or call.future.done():
-                wanted.popleft()
-                continue
-            if call.gate > self.journal.durable:
-                # Gates never fall along the queue but for retries; whoever waits behind is let through by the next
-                # acknowledgement.
-                return
-            wanted.popleft()
-            if call.stored is None and not self._seal(call):
-                continue
-            call.running = True
-            now = self._effects.now()
-            call.started_at = now if now > self._loop.now else self._loop.now
-            call.shown = False
-            call.body_timed_out = False
-            self.running += 1
-            self._effects.start_body(call)
+        if not wanted:
+            return
+        passed_by = 0
+        try:
+            for call in wanted:
+                if call.future is not None and not call.future.done():
+                    if call.gate > self.journal.durable:
+                        # Gates never fall along the queue but for retries; whoever waits behind is let through by the
+                        # next acknowledgement.
+                        return
+                    passed_by += 1
+                    if call.stored is not None or self._seal(call):
+                        self._start(call)
+                else:
+                    passed_by += 1
+        finally:
+            del wanted[:passed_by]
+
+    def _start(self, call: StepCall) -> None:
+        call.running = True
+        now = self._effects.now()
+        call.started_at = now if now > self._loop.now else self._loop.now
+        call.shown = False
+        call.body_timed_out = False
+        self.running += 1
+        self._effects.start_body(call)
 
     def _seal(self, call: StepCall) -> bool:
         """Has the app's codec make what is stored of the arguments; returns whether it could. Now, and not when the

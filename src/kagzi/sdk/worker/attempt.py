@@ -72,25 +72,43 @@ _LONGEST_RECHECK: Final[Span] = 24 * 3600 * SECOND
 
 
 class Attempt:
-    # What most attempts never set is a default of the class: an attempt is made for each run.
-    trace: RunSpan | None = None  # of a `TracedAttempt`
-    gone = False
-    execution: Execution | None = None
-    _unhurried = 0  # of the outbox, the first so many wait for another that goes along
-    _in_flight = 0
-    _chunk: Chunk  # the last one that was sent
-    _last: Transition | None = None  # the operation that ends this attempt, once submitted
-    _unstorable = False  # what it did was refused, so the run fails
-    _refusals = 0  # in a row, for reasons that may pass
-    _timer: asyncio.TimerHandle | None = None
-    _timer_due: Instant = 0
-    _lingering: Lingering | None = None  # made when it waits for children
-    _reconciled = False
-    _looked_at: Instant = 0  # when the inbox was last looked into because timers were due
-    _news: News | None = None  # made when something may have arrived for the run
-    _values: Values | None = None  # made when the run says something about itself
-    errors: SealedErrors | None = None  # of an app with a codec
-    _transactions: Transactions | None = None  # made for the first step that has one
+    # Slots for the same reason as those of an `Execution`.
+    __slots__ = (
+        "__weakref__",
+        "_ahead",
+        "_bodies",
+        "_chunk",
+        "_in_flight",
+        "_last",
+        "_lingering",
+        "_looked_at",
+        "_news",
+        "_outbox",
+        "_reconciled",
+        "_refusals",
+        "_safe_span",
+        "_surely_ahead",
+        "_timer",
+        "_timer_due",
+        "_transactions",
+        "_unhurried",
+        "_unstorable",
+        "_values",
+        "_worker",
+        "cancelling",
+        "claim",
+        "errors",
+        "execution",
+        "gone",
+        "leased_at",
+        "loop",
+        "monotonic",
+        "run_id",
+        "submit",
+        "token",
+        "trace",
+        "workflow",
+    )
 
     def __init__(self, worker: Worker, claim: Claim, bounds: Bounds, leased_at: Span) -> None:
         self.run_id = claim.run_id
@@ -109,6 +127,25 @@ class Attempt:
         self._outbox: list[Operation] = []
         self.submit = self._outbox.append
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
+        self.trace: RunSpan | None = None  # of a `TracedAttempt`
+        self.execution: Execution | None = None
+        self._in_flight = 0
+        self._chunk: Chunk  # the last one that was sent
+        self._last: Transition | None = None  # the operation that ends this attempt, once submitted
+        self._unhurried = 0  # of the outbox, the first so many wait for another that goes along
+        self._refusals = 0  # in a row, for reasons that may pass
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: Instant = 0
+        self._looked_at: Instant = 0  # when the inbox was last looked into because timers were due
+        self.gone = False
+        self._unstorable = False  # what it did was refused, so the run fails
+        self._reconciled = False
+        # Made on first use: most attempts have no need of them.
+        self._lingering: Lingering | None = None  # when it waits for children
+        self._news: News | None = None  # when something may have arrived for the run
+        self._values: Values | None = None  # when the run says something about itself
+        self.errors: SealedErrors | None = None  # of an app with a codec
+        self._transactions: Transactions | None = None  # for the first step that has one
 
     # Effects, called by the execution, beside `submit`.
 
