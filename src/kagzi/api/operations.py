@@ -233,6 +233,7 @@ Operation: TypeAlias = (
 )
 OPERATIONS: Final[tuple[type[Operation], ...]] = get_args(Operation)
 TRANSITIONS: Final[tuple[type[Transition], ...]] = get_args(Transition)
+ENDS: Final[tuple[type[EndRun], ...]] = get_args(EndRun)
 
 
 class Chunk(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ PAYLOAD_WARNING_BYTES = 1024 * 1024
 PAGE_SIZE = 100
 CLAIMS = 1000  # that one poll brings
 DEFAULT_PAGE_SIZE = 20
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 UUID7: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _UUID7: Final = re.compile(UUID7)
 
@@ -40,9 +40,9 @@ def check_name(value: object, field: str, most: int = NAME_CHARACTERS) -> str:
 def check_id(value: object, field: str) -> str:
     """Checks an id, and returns it in the one form that both databases compare alike."""
     if isinstance(value, str):
-        if _UUID.fullmatch(value):
+        if ID.fullmatch(value):
             return value
-        if _UUID.fullmatch(lower := value.lower()):
+        if ID.fullmatch(lower := value.lower()):
             return lower
     raise InvalidRequest(f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}")
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final, cast
 
 from kagzi.api.events import Change
 from kagzi.api.operations import (
+    ENDS,
+    TRANSITIONS,
     Answer,
     CancelAnswer,
     Chunk,
     ChunkAnswer,
     CompleteRun,
-    CompleteStep,
     EndRun,
     HandBackRun,
     RepeatRun,
-    RunOperation,
     SignalAnswer,
     Started,
     StartRun,
@@ -40,6 +41,10 @@ from kagzi.engine.news import News
 from kagzi.engine.results import Results
 from kagzi.engine.wakeups import Wakeups
 from kagzi.store.protocol.changes import Recovered, Told
+
+# isinstance takes long to find the base of a struct, and every write is asked.
+_TRANSITIONS: Final = frozenset(TRANSITIONS)
+_ENDS: Final = frozenset(ENDS)
 
 _Birth = tuple[StartRun, Started | None]
 _End = tuple[str, str, Run | None]
@@ -113,19 +118,19 @@ class Aftermath:
         let_go: list[WorkerKey] = []
         now, done, known = self._loop.time(), ChunkAnswer.DONE, self._known
         for write, answer in zip(writes, answers, strict=True):
-            if isinstance(write, Chunk):
+            if type(write) is Chunk:
                 last = write.operations[-1]
                 if answer is not done:
                     if answer is not ChunkAnswer.NEWS:
                         known.release(write.run_id, write.token)
-                elif type(last) is not CompleteStep and isinstance(last, RunOperation):
-                    self._run_settled(write, last, ended, let_go)
+                elif type(last) in _TRANSITIONS:
+                    self._run_settled(write, cast("Transition", last), ended, let_go)
                 else:
                     if (driven := known.driven(write.run_id)) is not None:
                         driven.active_at = now
                     if self._events.on:
                         self._events.progressed(write.namespace, write.run_id)
-            elif isinstance(write, StartRun):
+            elif type(write) is StartRun:
                 if isinstance(answer, Started):
                     self._start_settled(write, answer, births)
                 elif write.lease is not None:
@@ -227,19 +232,19 @@ class Aftermath:
         if driven is not None and driven.claim.limited:
             self._look_for_room(chunk.namespace)
             self._wakeups.available((chunk.namespace, driven.claim.task_queue))  # if it is the queue that was full
-        if driven is not None and not isinstance(last, HandBackRun):
+        if driven is not None and type(last) is not HandBackRun:
             # A worker that hands a run back leaves, or has no room.
             let_go.append((chunk.namespace, driven.worker_id))
         if self._events.on:
             self._tell_settled(chunk, last, driven)
-        if isinstance(last, EndRun):
-            if last.family:
+        if type(last) in _ENDS:
+            if cast("EndRun", last).family:
                 self._look_soon(0.0)  # so that its children follow it at once
             run = None
             # Only the common case is made up here: what failed is read from the database.
             if (
                 driven is not None
-                and isinstance(last, CompleteRun)
+                and type(last) is CompleteRun
                 and self._results.expected(chunk.namespace, chunk.run_id)
             ):
                 run = driven.completed(last, self._clock.now())

@@ -276,8 +276,10 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
         raise InvalidRequest("run id must not be empty")
     total = 0
     for operation in chunk.operations:
-        # isinstance takes long to find the base of a struct; most operations are of this class.
-        if type(operation) is CompleteStep or isinstance(operation, StepOperation):
+        # isinstance takes long to find the base of a struct; most operations are of these two classes.
+        if type(operation) is CompleteRun:
+            total += len(operation.output)
+        elif type(operation) is CompleteStep or isinstance(operation, StepOperation):
             step_id = operation.step_id
             if not step_id.isascii() or "\0" in step_id or not 0 < len(step_id) <= STEP_ID_BYTES:
                 check_step_id(step_id)
@@ -299,8 +301,6 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
                     check_child(operation)
                 elif isinstance(operation, TakeOutcome) and None in (operation.completed_seq, operation.finished_at):
                     raise InvalidRequest(f"the outcome of {step_id[:100]} is taken without a number or a moment")
-        elif isinstance(operation, CompleteRun):
-            total += len(operation.output)
         elif isinstance(operation, SetValue):
             total += _check_value(operation)
         else:
@@ -321,7 +321,7 @@ def _check_transition(operation: Transition, owner: str) -> int:
     if error is not None:
         check_failure(error, f"error of {owner}")
     _check_moments(operation, owner, "available_at")
-    if isinstance(operation, ContinueRun):
+    if type(operation) is ContinueRun:
         if operation.version is not None:
             check_name(operation.version, "version")
         return len(operation.input)

@@ -137,12 +137,15 @@ class Counting:
 
     def _count(self, writes: Sequence[Write], answers: Sequence[Answer]) -> None:
         done, function = ChunkAnswer.DONE, StepKind.FUNCTION
-        claim_of, known = self._known_runs.claim_of, self._known
+        claim_of, known, started = self._known_runs.claim_of, self._known, self._metrics.runs_started
         if len(self._ended) >= _MOST_ENDED // 2:
             self._ended_before, self._ended = self._ended, set()
         for write, answer in zip(writes, answers, strict=True):
             if type(write) is not Chunk:
-                self._count_outside(write, answer)
+                if type(write) is not StartRun:
+                    self._count_outside(write, answer)
+                elif type(answer) is Started and not answer.already_exists:
+                    started.add((write.namespace, write.workflow_type))
                 continue
             if answer is not done and answer is not ChunkAnswer.NEWS:
                 continue
@@ -175,10 +178,7 @@ class Counting:
 
     def _count_outside(self, write: Write, answer: Answer) -> None:
         """What was asked for outside of a lease."""
-        if type(write) is StartRun:
-            if isinstance(answer, Started) and not answer.already_exists:
-                self._metrics.runs_started.add((write.namespace, write.workflow_type))
-        elif isinstance(answer, CancelAnswer) and answer.effective and answer.status.finished:
+        if isinstance(answer, CancelAnswer) and answer.effective and answer.status.finished:
             self._ended_without_commit(write.namespace, answer.run_id, answer.status)
 
     def _count_rare(self, namespace: str, workflow: str, operation: Operation) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from kagzi.api.operations import EndRun, FailRun, Transition
+from typing import Final, cast
+
+from kagzi.api.operations import ENDS, EndRun, FailRun, Transition
+
+_ENDS: Final = frozenset(ENDS)  # isinstance takes long to tell of a struct that it is none of these
 
 
 def has_consequences(move: Transition) -> bool:
@@ -13,4 +17,4 @@ def has_consequences(move: Transition) -> bool:
 
 def may_have_family(move: Transition) -> bool:
     """Returns whether a transition ends a run that may have a parent or children."""
-    return isinstance(move, EndRun) and move.family is not False
+    return type(move) in _ENDS and cast("EndRun", move).family is not False

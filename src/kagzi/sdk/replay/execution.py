@@ -84,8 +84,8 @@ _LONGEST_TURN: Final[Span] = 20 * SECOND
 
 
 class Execution:
-    # Slots, because an execution is made for each run and asked for these at every event: a default of the class would be
-    # looked up in its bases first, every time.
+    # Slots, because an execution is made for each run and asked for these at every event: for a default of the class
+    # all bases would be looked through first, every time.
     __slots__ = (
         "__weakref__",
         "_children",

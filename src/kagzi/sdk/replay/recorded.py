@@ -10,8 +10,7 @@ from kagzi.api.workers import Claim
 from kagzi.core.instant import Instant
 from kagzi.core.step import BEGIN, LATE, Step, StepKind, StepStatus, is_patch
 
-
-# Of runs that begin, as most do: an empty deque of their own would take as much room as all else that is known of them.
+# Of runs that begin, as most do: an empty deque of their own would take as much room as all else here.
 _NO_EVENTS: Final[deque[Step]] = deque(maxlen=0)
 
 

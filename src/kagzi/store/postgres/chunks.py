@@ -99,6 +99,8 @@ class Leased:
             elif type(operation) is CompleteRun:
                 self.move = operation
                 self.plain = self.plain and operation.family is False and len(operation.output) <= INLINE_BYTES
+            elif type(operation) is ParkRun:
+                self.move = operation
             else:
                 self._add_rarer(operation)
 
@@ -365,7 +367,7 @@ _FAILING: Final[frozenset[type]] = frozenset({FailRun, RetryRun, EndCancelledRun
 
 def _is_plain(operation: Operation) -> bool:
     """Returns whether nothing follows from an operation but the rows of its run and its steps."""
-    if isinstance(operation, EndCancelledRun):
+    if type(operation) is EndCancelledRun:
         return not has_consequences(operation)
     return type(operation) in ROWS or type(operation) is ParkRun
 

@@ -82,8 +82,10 @@ class Runs(Noun):
         return await self.pool.run(lambda connection: read_values(connection, namespace, run_id, names, after))
 
     async def finished_of(self, runs: Sequence[RunKey]) -> list[RunKey]:
-        malformed = [run for run in runs if not is_id(run[1])]
-        asked = [run for run in runs if is_id(run[1])]
+        asked: list[RunKey] = []
+        malformed: list[RunKey] = []
+        for run in runs:
+            (asked if is_id(run[1]) else malformed).append(run)
         if not asked:
             return malformed
         return malformed + await self.pool.run(lambda connection: _finished_of(connection, asked))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kagzi.api.operations import (
     CancelStep,
@@ -163,9 +163,9 @@ def told_of(row: asyncpg.Record) -> Told:
 
 def seen_by(move: Transition) -> int:
     """Returns how much of the run's inbox this transition knows of; UNLESS_CANCELLED if only a cancellation counts."""
-    if isinstance(move, CompleteRun) and move.unless_cancelled:
+    if type(move) is CompleteRun and move.unless_cancelled:
         return UNLESS_CANCELLED
-    return move.inbox_seq if isinstance(move, ParkRun) else _WHATEVER_HAS_ARRIVED
+    return move.inbox_seq if type(move) is ParkRun else _WHATEVER_HAS_ARRIVED
 
 
 def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Transition | None] | None:
@@ -183,9 +183,9 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Tr
         return None
     if len(operations) == 1:
         return None, last
-    if not isinstance(first, StepOperation) or (type(first) not in ROWS and not _taken(first, last, family)):
+    if type(first) not in ROWS and not (isinstance(first, StepOperation) and _taken(first, last, family)):
         return None
-    return first, last
+    return cast("StepOperation", first), last
 
 
 def _taken(first: StepOperation, last: Transition, family: bool) -> bool:
