@@ -9,7 +9,8 @@ import pytest
 
 import kagzi
 from kagzi import Conflict, InvalidRequest, Kagzi, RunStatus, StepKind, StepStatus, WorkflowCancelled, WorkflowFailed
-from kagzi.testing import run_virtually
+from kagzi.sdk.histories import export_history
+from kagzi.testing import replay, run_virtually
 from tests.scenarios.conftest import Stage
 
 
@@ -490,6 +491,38 @@ def test_a_retried_parent_tells_its_new_child_what_it_has_told_the_old_one() -> 
         assert failures == ["now"]
 
     run_virtually(app, main)
+
+
+def test_a_forked_parent_says_that_its_new_child_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Not that its code has changed: the id of the child is another one, and that is all."""
+    app = Kagzi("memory://")
+
+    @app.step
+    async def note() -> None: ...
+
+    @app.workflow
+    async def listener() -> str:
+        return await kagzi.wait_signal("go", str)
+
+    @app.workflow
+    async def speaker() -> str:
+        child = await listener.spawn()
+        await child.signal("go", "now")
+        await note()
+        return await child.result(timeout="1h", default="nobody has told me")
+
+    async def main() -> None:
+        run = await speaker.start()
+        assert await run.result() == "now"
+        fork = await run.fork(from_step="note")
+        assert await fork.result() == "nobody has told me"
+        history = await export_history(app.engine, await app.engine.workflows.get("default", fork.id))
+        assert replay(history, app).status is RunStatus.COMPLETED
+
+    run_virtually(app, main)
+    told = [record.getMessage() for record in caplog.records if "listener" in record.getMessage()]
+    assert told
+    assert all("is not told again" in message and "other arguments" not in message for message in told)
 
 
 def test_a_run_that_a_step_starts_says_which_attempt_did(press: Press, stage: Stage) -> None:

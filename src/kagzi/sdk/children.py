@@ -195,6 +195,7 @@ def _call(
         timeout=_CALL_TIMEOUT,
         args=args,
         kwargs={},
+        child=wait.start.run_id,
         caller=caller,
     )
 

@@ -44,11 +44,13 @@ def call_step(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     rooted: bool = False,
+    child: str | None = None,
     context: Context | None = None,
     caller: FrameType | None = None,
 ) -> Coroutine[Any, Any, Any]:
     """Makes a call of a step. `name` is escaped already. `rooted`: it is known by its name in the run, whichever task
-    calls it. `caller`: who has made the call, if that is not the one who has called our caller."""
+    calls it. `child`: which it tells something. `caller`: who has made the call, if that is not the one who has called
+    our caller."""
     loop = execution.loop
     if loop.evicting:
         loop.refuse()
@@ -75,6 +77,7 @@ def call_step(
         stored=data if codec.seal is None else None,
         input_hash=input_hash,
         rooted=rooted,
+        child=child,
         context=context,
     )
     return unawaited.add(awaiting(execution, call), call, name, caller or sys._getframe(2))

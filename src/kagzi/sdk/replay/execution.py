@@ -335,6 +335,11 @@ class Execution:
         return (self.run_id, f"{attempts}/{incarnation}" if incarnation else str(attempts))
 
     @property
+    def _repeats(self) -> bool:
+        """Whether the history that it continues is that of another run."""
+        return self.run.origin_run_id not in (None, self.run.run_id)
+
+    @property
     def has_spawned(self) -> bool:
         return self._children is not None and self._children.spawned
 
@@ -454,9 +459,7 @@ class Execution:
         """
         if self.loop.evicting:
             return
-        run = self.run
-        repeats = run.origin_run_id not in (None, run.run_id)  # the history of another run
-        if not self._recorded.events or repeats or (run.attempts and name != PROGRESS):
+        if not self._recorded.events or self._repeats or (self.run.attempts and name != PROGRESS):
             self._effects.set_value(name, value)
 
     def patched(self, step_id: str) -> bool:
@@ -470,6 +473,10 @@ class Execution:
         now = self.loop.now
         self._journal.submit(CompleteStep(step_id=step_id, kind=StepKind.SIGNAL, started_at=now, finished_at=now))
         return True
+
+    def told_another_child(self, wait: Wait) -> bool:
+        """Whether this call told something, as it is recorded, to a child of the run that this one repeats."""
+        return isinstance(wait, StepCall) and wait.child is not None and self._repeats
 
     # Inside.
 
@@ -523,7 +530,12 @@ class Execution:
                 f"step {wait.step_id} of {self.describe()} was recorded with other arguments than it is now called "
                 f"with; workflow code must call a step with the same arguments on every replay"
             )
-            if self._strict:
+            if told_another := self.told_another_child(wait):
+                message = (
+                    f"{wait.step_id} of {self.describe()} has told a child of the run that this one repeats, and the "
+                    f"child that was spawned in its place is not told again; give it what it needs as an argument"
+                )
+            if self._strict and not told_another:
                 wait.fail(NonDeterminismError(message))
                 return
             logger.warning(message, extra=self.about() | {"step_id": wait.step_id})

@@ -89,6 +89,7 @@ class StepCall(Wait, eq=False, kw_only=True):
     running: bool = False
     started_at: Instant = 0
     rooted: bool = False  # its identity stays as it is, in groups, too
+    child: str | None = None  # which it tells something
     context: Context | None = None  # that the body is to see beside the worker's own; None: only that
     # The host's own notes about the body.
     body: Any = None
