@@ -30,6 +30,8 @@ def test_without_an_app_there_is_a_demo_that_says_so(shell: Shell) -> None:
     read_until(dev, "is up")
     until(lambda: "Waiting for signal approved" in (json.loads(get(run))["why"] or ""))
     assert "packing" in get(f"{address_of(said)}/runs/demo-1")
+    assert "and waits for signal approved" in shell("runs", "signal", "demo-1", "aproved").err
+    assert "It was sent signal aproved, which it does not wait for" in get(f"{address_of(said)}/runs/demo-1")
     assert shell("runs", "signal", "demo-1", "approved", "--value", "true").code == 0
     until(lambda: json.loads(get(run))["status"] == "COMPLETED")
     dev.send_signal(signal.SIGTERM)

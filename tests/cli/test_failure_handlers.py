@@ -32,3 +32,23 @@ def test_a_handler_that_is_no_name_is_wrong_usage(shop: Shell, wrong: str) -> No
     refused = shop("start", "checkout", "--on-failure", wrong)
     assert refused.code == 2
     assert "is not WORKFLOW or WORKFLOW@QUEUE" in refused.err
+
+
+def test_a_failed_run_and_what_handles_it_name_each_other(shell: Shell) -> None:
+    (shell.directory / "pager.py").write_text("""
+import kagzi
+
+app = kagzi.Kagzi()
+
+@app.workflow(on_failure="notify_ops")
+async def checkout() -> None:
+    raise ValueError("no such order")
+""")
+    failed = shell("run", "pager.py:checkout", "--id", "one")
+    assert failed.code == 1, failed
+    (handler,) = shell("runs", "show", "one", "--json").json["handled_by"]
+    assert f"handled_by\tnotify_ops {handler['run_id']} PENDING\n" in shell("runs", "show", "one").out
+    assert (
+        f"handles\t{shell('runs', 'show', 'one', '--json').json['run_id']}\n"
+        in shell("runs", "show", handler["run_id"]).out
+    )

@@ -12,6 +12,7 @@ import pytest
 
 import kagzi
 from kagzi import FailedRun, InvalidRequest, Kagzi, NonRetryable, Retry, RunStatus
+from kagzi.api.handling import failure_handlers
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.failure import SEALED
 
@@ -81,6 +82,10 @@ async def test_a_failed_run_calls_its_handler(home: str) -> None:
         assert (failed.created_at, failed.started_at) == (record.created_at, record.started_at)
         assert failed.failed_at == record.finished_at
         assert [each.workflow for each in (await app.runs()).items] == ["notify_ops", "checkout"]
+        workflows = app.engine.workflows
+        (handler,) = await failure_handlers(app.engine, await workflows.get("default", run.id))
+        assert (handler.workflow_type, handler.handles_run_id) == ("notify_ops", run.id)
+        assert await failure_handlers(app.engine, handler) == ()
 
 
 async def test_a_handler_with_a_codec_reads_what_the_run_was_given(home: str) -> None:

@@ -9,6 +9,7 @@ from kagzi.api.engine import Services
 from kagzi.core.flow import FlowLimit, SlotWait
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.why import is_due, why
 from kagzi.core.worker import Worker, WorkerStatus
@@ -17,8 +18,11 @@ from kagzi.errors import NotFound
 _WORKERS = 100
 
 
-async def explain(engine: Services, run: Run, now: Instant, *, steps: Sequence[Step] | None = None) -> str | None:
-    """Returns why the run is not moving; None if it has finished. Reads its steps unless they are given."""
+async def explain(
+    engine: Services, run: Run, now: Instant, *, steps: Sequence[Step] | None = None, signals: Sequence[Signal] = ()
+) -> str | None:
+    """Returns why the run is not moving; None if it has finished. Reads its steps unless they are given. Of its
+    `signals` only those are spoken that are given."""
     if run.status.finished:
         return None
     admin = engine.admin
@@ -41,7 +45,17 @@ async def explain(engine: Services, run: Run, now: Instant, *, steps: Sequence[S
             others = await _online(admin, run.namespace, None)
     if steps is None:
         steps = () if is_due(run, now) else await engine.workflows.steps(run.namespace, run.run_id, payloads=False)
-    return why(run, now=now, steps=steps, holder=holder, serving=serving, others=others, limits=limits, slot=slot)
+    return why(
+        run,
+        now=now,
+        steps=steps,
+        holder=holder,
+        serving=serving,
+        others=others,
+        limits=limits,
+        slot=slot,
+        untaken=[signal.name for signal in signals if signal.taken_seq is None],
+    )
 
 
 async def _online(admin: AdminService, namespace: str, queue: str | None) -> Sequence[Worker]:

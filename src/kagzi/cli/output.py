@@ -193,6 +193,7 @@ def run_details(
     why: str | None = None,
     values: Sequence[RunValue] = (),
     children: Sequence[Run] = (),
+    handlers: Sequence[Run] = (),
 ) -> dict[str, object]:
     progress = runs.progress_document(values)
     return plain(runs.run_document(run, why)) | {
@@ -201,6 +202,7 @@ def run_details(
         "values": {each.name: payload(each.value) for each in values if not each.name.startswith(OURS)},
         "progress": None if progress is None else plain(progress),
         "children": [run_summary(child) for child in children],
+        "handled_by": [run_summary(handler) for handler in handlers],
     }
 
 

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from kagzi.api.explanation import explain
+from kagzi.api.handling import failure_handlers
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.decoding import codec_of, decoded_run, decoded_signal, decoded_step, decoded_value
@@ -37,7 +38,9 @@ from kagzi.ports.documents.runs import progress_document
 from kagzi.sdk.payload import Codec
 from kagzi.settings import Loaded
 
-_Shown: TypeAlias = tuple[Run, tuple[Step, ...], tuple[Signal, ...], tuple[RunValue, ...], Page[Run], str | None]
+_Shown: TypeAlias = tuple[
+    Run, tuple[Step, ...], tuple[Signal, ...], tuple[RunValue, ...], Page[Run], tuple[Run, ...], str | None
+]
 _CHILDREN: Final = 50  # so many are shown
 
 
@@ -130,16 +133,16 @@ async def _list(loaded: Loaded, wanted: Filters, limit: int, page: str | None) -
 def show(run_id: str, app: str | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Show a run: why it is not moving, input, result, error, steps and children.
 
-    Also how far it has come, if it says so, and what it was told.
+    Also how far it has come, if it says so, what it was told, and what handles its failure.
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
     """
     loaded = quiet_home(url, namespace, app)
     shown = run(_show(loaded, run_id))
     if app is not None and (codec := codec_of(app)) is not None:
         shown = _decoded(shown, codec)
-    found, steps, signals, values, children, why = shown
+    found, steps, signals, values, children, handlers, why = shown
     if json:
-        output.document(output.run_details(found, steps, signals, why, values, children.items))
+        output.document(output.run_details(found, steps, signals, why, values, children.items, handlers))
         return
     failure = Failure.decode(found.error) if found.error else None
     progress = progress_document(values)
@@ -148,6 +151,8 @@ def show(run_id: str, app: str | None, url: str | None, namespace: str | None, j
         "why": why,
         "progress": None if progress is None else output.bar(progress.fraction, progress.message),
         "error": failure,
+        "handled_by": ", ".join(map(_handler, handlers)) or None,
+        "handles": found.handles_run_id,
         "input": _brief(found.input),
         "output": None if found.output is None else _brief(found.output),
     }
@@ -170,14 +175,20 @@ def show(run_id: str, app: str | None, url: str | None, namespace: str | None, j
     _print_facts(summary)
 
 
+def _handler(run: Run) -> str:
+    failed = f": {Failure.decode(run.error)}" if run.error and run.status.finished else ""
+    return f"{run.workflow_type} {run.run_id} {run.status}{failed}"
+
+
 def _decoded(shown: _Shown, codec: Codec) -> _Shown:
-    found, steps, signals, values, children, why = shown
+    found, steps, signals, values, children, handlers, why = shown
     return (
         decoded_run(found, codec),
         tuple([decoded_step(step, codec) for step in steps]),
         tuple([decoded_signal(signal, codec) for signal in signals]),
         tuple([decoded_value(value, codec) for value in values]),
         children,
+        tuple([decoded_run(handler, codec) for handler in handlers]),
         why,
     )
 
@@ -205,10 +216,12 @@ async def _show(loaded: Loaded, text: str) -> _Shown:
         found = await find_run(engine, loaded.settings.namespace, text)
         workflows, run = engine.workflows, (found.namespace, found.run_id)
         steps = await workflows.steps(*run)
-        why = await explain(engine, found, SystemClock().now(), steps=steps)
+        signals = await workflows.signals(*run)
+        why = await explain(engine, found, SystemClock().now(), steps=steps, signals=signals)
         of_it = RunFilter(namespace=found.namespace, parent_run_id=found.run_id)
         children = await workflows.list(of_it, page_size=_CHILDREN)
-        return found, steps, await workflows.signals(*run), await workflows.values(*run), children, why
+        handlers = await failure_handlers(engine, found)
+        return found, steps, signals, await workflows.values(*run), children, handlers, why
 
 
 def _print_steps(steps: Sequence[Step]) -> None:

@@ -11,7 +11,8 @@ from kagzi.cli.known import known_runs
 from kagzi.cli.options import as_json, engine_of, quiet_home, run, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
-from kagzi.core.signal import check_key
+from kagzi.core.signal import awaits_signal, check_key
+from kagzi.core.why import awaited_signals
 from kagzi.ids import RandomIds
 from kagzi.settings import Loaded
 
@@ -40,22 +41,26 @@ def signal(
     kagzi runs signal order-42 approved --value true
     """
     loaded = quiet_home(url, namespace)
-    document = run(_send(loaded, named, name, read_json(text, "--value"), key))
+    document, awaited = run(_send(loaded, named, name, read_json(text, "--value"), key))
     if json:
         output.document(document)
     else:
         repeated = " (it was sent before)" if document["repeated"] else ""
-        output.note(f"run {document['run_id']} has the signal {name}{repeated}; it is {document['status']}")
+        waits = "" if awaited is None else f" and waits for {awaited}"
+        output.note(f"run {document['run_id']} has the signal {name}{repeated}; it is {document['status']}{waits}")
 
 
-async def _send(loaded: Loaded, named: str, name: str, value: bytes, key: str | None) -> dict[str, object]:
+async def _send(
+    loaded: Loaded, named: str, name: str, value: bytes, key: str | None
+) -> tuple[dict[str, object], str | None]:
+    """Returns the answer, and for which signals the run waits if it does not wait for this one."""
     key = check_key(key, RandomIds(SystemClock().now).token())
     async with engine_of(loaded) as engine:
         found = await find_run(engine, loaded.settings.namespace, named)
         answer = await engine.workflows.signal(
             SendSignal(namespace=found.namespace, run_id=found.run_id, name=name, value=value, key=key)
         )
-    return {
+    document: dict[str, object] = {
         "run_id": answer.run_id,
         "name": name,
         "key": key,
@@ -63,3 +68,5 @@ async def _send(loaded: Loaded, named: str, name: str, value: bytes, key: str | 
         "status": answer.status,
         "repeated": answer.repeated,
     }
+    waits = {awaits_signal(name), awaits_signal("*")}.isdisjoint(found.waiting_for) and answer.status is found.status
+    return document, awaited_signals(found) if waits else None

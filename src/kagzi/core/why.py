@@ -14,6 +14,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.flow import MOST_BEFORE, FlowLimit, SlotWait
 from kagzi.core.instant import SECOND, Instant, Span, to_datetime
 from kagzi.core.run import CLAIMABLE, Run, RunStatus
+from kagzi.core.signal import awaits_signal
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import Worker, WorkerStatus
 
@@ -32,13 +33,15 @@ def why(
     others: Sequence[Worker] = (),
     limits: Sequence[FlowLimit] = (),
     slot: SlotWait | None = None,
+    untaken: Sequence[str] = (),
 ) -> str | None:
     """Returns why the run stands where it stands; None if it has finished.
 
     `steps` None: they were not read, so the sentence cannot tell a sleep from a wait for another attempt of a step.
     `holder` is the worker of a RUNNING run. `serving` are the online workers of its queue and `others` some of the
     namespace's other queues; both matter only for a run that waits to be claimed, and so do the `limits` of its
-    namespace and the limit that it waits for, whose `slot` it wants.
+    namespace and the limit that it waits for, whose `slot` it wants. `untaken` names signals that it was sent and has
+    not taken.
     """
     if run.status.finished:
         return None
@@ -56,7 +59,7 @@ def why(
             f"{f', but {nobody}' if nobody else ''}. Then it ends as it is."
         )
     if run.available_at is not None and run.available_at > now:
-        return _waiting(run, steps, run.available_at, now)
+        return _waiting(run, steps, run.available_at, now, untaken)
     if (paused := _paused(run, limits, now)) is not None:
         return f"Waiting: {paused}.{_crashes(run)}"
     if slot is not None and _nobody(run, serving, others) is None:
@@ -102,7 +105,7 @@ def _doing(steps: Sequence[Step], now: Instant) -> str:
     return "no step has been running for longer than a moment"
 
 
-def _waiting(run: Run, steps: Sequence[Step] | None, until: Instant, now: Instant) -> str:
+def _waiting(run: Run, steps: Sequence[Step] | None, until: Instant, now: Instant, untaken: Sequence[str]) -> str:
     if run.status is RunStatus.PENDING:
         if run.executions == 0:
             return f"Delayed: it starts at {_at(until, now)}."
@@ -114,7 +117,7 @@ def _waiting(run: Run, steps: Sequence[Step] | None, until: Instant, now: Instan
         ends = [] if steps is None else [step.finished_at for step in steps if step.finished_at is not None]
         since = None if steps is None else max(ends, default=run.started_at)
         waited = "" if since is None else f" since {_moment(since)} ({_ago(since, now)})"
-        return f"Waiting for {_awaited(run.waiting_for)}{waited}."
+        return f"Waiting for {_awaited(run.waiting_for)}{waited}.{_not_awaited(run.waiting_for, untaken)}"
     if steps is None:
         return f"Parked until {_at(until, now)}."
     if (retry := _next_retry(steps, now)) is not None:
@@ -206,6 +209,21 @@ def _awaited(waiting_for: Iterable[str]) -> str:
         if names:
             parts.append(anything if "*" in names else _some(names, noun, between=" or "))
     return " or ".join(parts) or "news"
+
+
+def _not_awaited(waiting_for: Iterable[str], untaken: Iterable[str]) -> str:
+    """Names the signals that a run which waits for others has and has not taken: one of them may be mistyped."""
+    awaited = set(waiting_for)
+    names = list(dict.fromkeys(name for name in untaken if awaits_signal(name) not in awaited))
+    if not names or awaits_signal("*") in awaited or not any(each.startswith("s:") for each in awaited):
+        return ""
+    return f" It was sent {_some(names, 'signal')}, which it does not wait for."
+
+
+def awaited_signals(run: Run) -> str | None:
+    """Returns for which signals a parked run waits, as a sentence says it; None if it waits for none."""
+    names = [each for each in run.waiting_for if each.startswith("s:")]
+    return _awaited(names) if names and run.status is RunStatus.SLEEPING else None
 
 
 def _crashes(run: Run) -> str:

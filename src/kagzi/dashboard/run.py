@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from kagzi.api.explanation import explain
+from kagzi.api.handling import failure_handlers
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
 from kagzi.core.limits import STEP_ID_BYTES
@@ -50,6 +51,7 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
     wanted = failed if call.query.only == "failed" else entries
     after = call.query.after
     rows = rows_of(run, wanted[after : after + STEPS_SHOWN], now)
+    signals = await workflows.signals(call.namespace, run.run_id)
     said = [read_value(call, value) for value in await workflows.values(call.namespace, run.run_id)]
     return await page(
         call,
@@ -58,7 +60,8 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         tab="/runs",
         live=run.run_id if not run.status.finished else None,
         run=run,
-        why=await explain(call.engine, run, now, steps=steps),
+        why=await explain(call.engine, run, now, steps=steps, signals=signals),
+        handlers=[read_run(call, handler) for handler in await failure_handlers(call.engine, run)],
         verbs=verbs_of(call, run),
         whole=whole_run(run, steps, now),
         rows=rows,
@@ -72,7 +75,7 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         end=run.finished_at or now,
         values=[value for value in said if not value.name.startswith(OURS)],
         progress=progress_document(said),
-        signals=[read_signal(call, signal) for signal in await workflows.signals(call.namespace, run.run_id)],
+        signals=[read_signal(call, signal) for signal in signals],
         decoded=call.codec is not None,
     )
 

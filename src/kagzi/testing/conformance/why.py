@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kagzi.api.admin import WorkerFilter
-from kagzi.api.operations import CancelRun, CompleteRun, ParkRun, RetryRun
+from kagzi.api.operations import CancelRun, CompleteRun, ParkRun, RetryRun, SendSignal
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
@@ -26,6 +26,7 @@ async def sentence(bench: Bench, run_id: str) -> str | None:
         wanted = WorkerFilter(namespace=NAMESPACE, task_queue=queue, status=WorkerStatus.ONLINE)
         return await store.workers.page(wanted, None, 100, STALE)
 
+    signals = await store.signals.page(NAMESPACE, run_id, 0, 100)
     holder = None if run.worker_id is None else await store.workers.get(run.worker_id, NAMESPACE, STALE)
     return why(
         run,
@@ -34,6 +35,7 @@ async def sentence(bench: Bench, run_id: str) -> str | None:
         holder=holder,
         serving=await online(QUEUE),
         others=await online(None),
+        untaken=[signal.name for signal in signals if signal.taken_seq is None],
     )
 
 
@@ -104,6 +106,19 @@ class TestWhy:
         assert answer is not None
         assert offered == answer.woken == (not alone)
         assert len(await bench.claims()) == answer.woken
+
+    async def test_a_signal_that_it_does_not_wait_for(self, bench: Bench) -> None:
+        claim = await bench.started_claim()
+        park = ParkRun(available_at=bench.now() + HOUR, inbox_seq=0, waiting_for=("s:approved",))
+        await bench.done(claim, park)
+        for key in ("one", "two"):
+            await bench.answer(
+                SendSignal(namespace=NAMESPACE, run_id=claim.run_id, name="aproved", value=b"true", key=key)
+            )
+        said = await sentence(bench, claim.run_id)
+        assert said is not None
+        assert said.startswith("Waiting for signal approved since ")
+        assert said.endswith(". It was sent signal aproved, which it does not wait for.")
 
     async def test_what_was_waited_for_is_forgotten_with_the_wait(self, bench: Bench) -> None:
         claim = await bench.started_claim()
