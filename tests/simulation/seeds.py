@@ -8,8 +8,9 @@ BATCHES = length(2, 8)
 SEEDS_IN_A_BATCH = 125
 
 
-# Worlds in which something occurs that few have: a rerun, and an outcome that is given back. Every batch has them.
-RARE = (16, 221)
+# Worlds in which something occurs that few have: a rerun, copies that have other children, and an outcome that is given
+# back. Every batch has them.
+RARE = (16, 67, 221)
 
 
 # Worlds of another kind, with jobs over many runs and debounced starts.

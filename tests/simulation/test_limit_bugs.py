@@ -24,6 +24,7 @@ FIRST = SEEDS[0]
 HINTS = {
     "a_claim_does_not_count_what_it_takes": 150,
     "a_rate_counts_from_the_past": 49,
+    "a_rate_lets_all_pass_that_go_on_where_another_was": 468,
     "a_turn_is_not_remembered": 49,
     "every_claim_takes_a_turn_but_the_first": 49,
     "grace_passes_while_held": 184,
@@ -128,6 +129,11 @@ def every_claim_takes_a_turn_but_the_first(patch: Patch) -> None:
     say_instead(patch, "find_due_limited", "executions = 0", "executions > 0")
 
 
+def a_rate_lets_all_pass_that_go_on_where_another_was(patch: Patch) -> None:
+    """The time zero of a run that repeats another one is that of the first."""
+    say_instead(patch, "find_due_limited", "executions = 0", "started_at IS NULL")
+
+
 def a_turn_is_not_remembered(patch: Patch) -> None:
     say_instead(patch, "write_turn", "DO UPDATE SET turn = excluded.turn", "DO NOTHING")
 
@@ -157,6 +163,7 @@ BUGS: list[Callable[[Patch], None]] = [
     those_let_in_have_no_grace,
     a_rate_counts_from_the_past,
     every_claim_takes_a_turn_but_the_first,
+    a_rate_lets_all_pass_that_go_on_where_another_was,
     a_turn_is_not_remembered,
     what_workers_declare_is_not_kept,
     repeats_lose_their_key,

@@ -26,6 +26,8 @@ HINTS = {
     "finished_runs_count_as_live": 42,
     "nobody_looks_at_the_clock": 222,
     "paused_schedules_fire": 7,
+    "repeats_count_as_firings": 37,
+    "repeats_forget_which_instant_they_are_for": 37,
     "the_end_of_the_run_before_is_not_noticed": 52,
     "the_newest_is_caught_up_on_first": 37,
     "the_run_before_is_not_cancelled": 22,
@@ -110,6 +112,18 @@ def firings_are_counted_once_more_when_they_were_there(patch: Patch) -> None:
     say_instead(patch, "count_firings", "total_runs + ?3", "total_runs + ?3 + 1")
 
 
+_COPIED = "run_id) END,\n    scheduled_for"
+
+
+def repeats_count_as_firings(patch: Patch) -> None:
+    say_instead(patch, "repeat_run", "started_at, origin_run_id, ", "started_at, origin_run_id, schedule_group_id, ")
+    say_instead(patch, "repeat_run", _COPIED, _COPIED.replace("scheduled", "schedule_group_id, scheduled"))
+
+
+def repeats_forget_which_instant_they_are_for(patch: Patch) -> None:
+    say_instead(patch, "repeat_run", _COPIED, _COPIED.replace("scheduled_for", "NULL"))
+
+
 BUGS: list[Callable[[Patch], None]] = [
     the_watermark_stays,
     a_firing_moves_nothing,
@@ -124,6 +138,8 @@ BUGS: list[Callable[[Patch], None]] = [
     paused_schedules_fire,
     nobody_looks_at_the_clock,
     firings_are_counted_once_more_when_they_were_there,
+    repeats_count_as_firings,
+    repeats_forget_which_instant_they_are_for,
 ]
 
 

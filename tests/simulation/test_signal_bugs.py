@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from kagzi.api.operations import ParkRun, SendSignal
+from kagzi.core.step import StepKind
 from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.inbox import SignalInbox
 from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.worker import attempt
 from kagzi.store.sqlite import chunks, claims, signals, work
@@ -20,11 +22,13 @@ from tests.simulation.mutants import say_instead
 SEEDS = range(125)
 # The seed that shows the bug soonest.
 HINTS = {
+    "a_race_waits_for_one_of_its_names": 7,
     "a_repeat_is_stored_again": 0,
     "a_retry_keeps_what_was_taken": 26,
     "claims_forget_signals": 3,
     "outcomes_overtake_signals": 911_953,
     "runs_are_woken_by_any_signal": 2,
+    "signals_are_marked_and_not_recorded": 0,
     "signals_are_taken_and_not_marked": 0,
     "signals_overtake_timers": 86,
     "sleepers_are_not_woken": 2,
@@ -57,6 +61,22 @@ def workers_park_past_a_signal(patch: Patch) -> None:
 
 def signals_are_taken_and_not_marked(patch: Patch) -> None:
     patch.setattr(chunks, "take_signal", lambda *_: None)
+
+
+def signals_are_marked_and_not_recorded(patch: Patch) -> None:
+    execute_rows = chunks.execute_rows
+
+    def forgetful(connection: Any, statement: str, rows: Any) -> Any:
+        if statement == "write_steps":
+            rows = [row for row in rows if row[3] != StepKind.SIGNAL or row[6] is None]
+        return execute_rows(connection, statement, rows)
+
+    patch.setattr(chunks, "execute_rows", forgetful)
+
+
+def a_race_waits_for_one_of_its_names(patch: Patch) -> None:
+    waiting_for = SignalInbox.waiting_for
+    patch.setattr(SignalInbox, "waiting_for", lambda self: waiting_for(self)[-1:])
 
 
 def the_inbox_does_not_grow(patch: Patch) -> None:
@@ -109,6 +129,8 @@ BUGS: list[Callable[[Patch], None]] = [
     sleepers_are_not_woken,
     workers_park_past_a_signal,
     signals_are_taken_and_not_marked,
+    signals_are_marked_and_not_recorded,
+    a_race_waits_for_one_of_its_names,
     the_inbox_does_not_grow,
     a_repeat_is_stored_again,
     the_newest_is_read_first,

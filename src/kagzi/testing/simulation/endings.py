@@ -45,7 +45,7 @@ def judge_endings(world: World) -> None:
         if row.workflow_type in BULK:
             _judge_bulk(world, run, row)
             continue
-        if row.schedule_group_id is not None:
+        if row.schedule_group_id is not None or row.workflow_type == "tick":  # or it repeats one
             _judge_firing(world, run, row)
             continue
         if run.parent_run_id is not None:

@@ -26,7 +26,7 @@ def draw_families(seed: int, random: Random, orders: list[Order]) -> None:
     for place, order in enumerate(orders):
         if order.poison or random.random() > 0.75:
             continue
-        drawer = _Drawer(random, _FIRST_NUMBER + 200 * place, f"order-{order.number}", named=order.id is not None)
+        drawer = Drawer(random, _FIRST_NUMBER + 200 * place, f"order-{order.number}", named=order.id is not None)
         part = drawer.part(depth=2)
         if random.random() < 0.2:
             part = ["timeout", drawer.next(), random.choice((20, 300, 1200)), part, "either"]
@@ -35,10 +35,13 @@ def draw_families(seed: int, random: Random, orders: list[Order]) -> None:
         order.args = (order.program, *order.args[1:])
 
 
-class _Drawer:
-    def __init__(self, random: Random, first: int, name: str, *, named: bool) -> None:
+class Drawer:
+    def __init__(
+        self, random: Random, first: int, name: str, *, named: bool, kinds: tuple[str, ...] = FAMILY_KINDS
+    ) -> None:
         # Whoever orders a run without an id and does not hear of it orders it again: its child's id would be taken.
         self._named = named
+        self._kinds = kinds
         self._random = random
         self._number = first
         self._name = name
@@ -49,7 +52,7 @@ class _Drawer:
 
     def part(self, depth: int) -> Node:
         number, choice = self.next(), self._random.choice
-        match choice(("child", "child", "child", *FAMILY_KINDS)):
+        match choice(("child", "child", "child", *self._kinds)):
             case "fan":
                 return ["fan", number, [self._work(0) for _ in range(choice((3, 3, 6, 25)))]]
             case "leave":

@@ -11,11 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus, step_name
+from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.worker.bodies import CANCEL_GRACE, current_step
-from kagzi.testing.simulation.checks.rows import Violation
+from kagzi.testing.simulation.checks.rows import RunRow, Violation
 from kagzi.testing.simulation.faults import Fault
 from kagzi.testing.simulation.process import Process
 
@@ -84,6 +87,7 @@ class Ledger:
         self.ended_at: dict[Body, Instant] = {}  # by the engine's clock, for the first time
         self._waits: dict[tuple[str, str, int], Instant] = {}
         self._heeded: dict[tuple[str, str], Instant] = {}  # when a wait for a signal was first over
+        self._awaited: dict[tuple[str, str], tuple[Execution, Counter[str]]] = {}
         self.bodies = 0
 
     def enter(self, process: Process, position: int) -> Visit:
@@ -164,6 +168,21 @@ class Ledger:
                 raise self._world.violation(
                     f"run {run_id} took {row}, which came after its wait was over at {due} [{process.name}]"
                 )
+
+    def waits_of(self, execution: Execution) -> Counter[str]:
+        """What a workflow waits for, in this life of it, by the names that a park gives to that."""
+        lease = (execution.run_id, execution.run.token)
+        if lease not in self._awaited or self._awaited[lease][0] is not execution:
+            self._awaited[lease] = (execution, Counter())
+        return self._awaited[lease][1]
+
+    def check_parked(self, run: RunRow) -> None:
+        """A run was parked: what its program waits for wakes it."""
+        named = [] if run.waiting_for is None else msgspec.json.decode(run.waiting_for)
+        _, awaited = self._awaited.get((run.run_id, run.token or ""), (None, Counter[str]()))
+        for wait, count in awaited.items():
+            if count > 0 and wait not in named and f"{wait[0]}:*" not in named:
+                raise self._world.violation(f"run {run.run_id} waits for {wait}, and only {named} wake it")
 
     def crash(self, visit: Visit) -> None:
         self._world.happened(Fault.POISON, f"{visit.process.name} {visit.run_id}")

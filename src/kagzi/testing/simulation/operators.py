@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kagzi.api.operations import RepeatRun
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.core.instant import SECOND
 from kagzi.core.schedule import Overlap
@@ -40,6 +41,11 @@ def has_schedules(seed: int) -> bool:
     return seed % 5 == 2
 
 
+def repeats_firings(seed: int) -> bool:
+    """A few of these worlds: in them somebody repeats what the clock has started."""
+    return seed % 65 == 37
+
+
 class Operators:
     def __init__(self, world: World, random: Random) -> None:
         self._world = world
@@ -54,6 +60,9 @@ class Operators:
             self.at_work = True
             for _ in range(self._random.choice((1, 2, 3))):
                 self._plan_schedule()
+        if repeats_firings(self._world.seed):
+            for _ in range(6):
+                self._at(self._random.uniform(0.4, 1.0) * self._world.until, self._repeat_firing)
         if has_limits(self._world.seed):
             for at, what, ask in draw_changes(self._random, self._world.until):
                 self._limited.append(what)
@@ -114,6 +123,15 @@ class Operators:
             "delete": lambda engine: engine.schedules.delete(NAMESPACE, schedule_id),
         }
         return changes[random.choice(("pause", "resume", "resume", *changes))]
+
+    async def _repeat_firing(self, engine: LocalEngine) -> Any:
+        runs = self._world.checker.runs.values()
+        fired = [run.run_id for run in runs if run.schedule_group_id is not None and run.status.finished]
+        if not fired:
+            return None
+        request = partial(RepeatRun, namespace=NAMESPACE, run_id=_uuid7(self._random), of_run_id=fired[-1])
+        repeat, rerun = request(keep_steps=True), request(keep_steps=False)
+        return await engine.workflows.repeat(self._random.choice((repeat, repeat, rerun)))
 
     def _end_schedules(self) -> None:
         self._world.checker.schedules.check_lateness()

@@ -16,6 +16,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, KagziError, NotFound
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.patches import patched
+from kagzi.testing.simulation.families import Drawer
 from kagzi.testing.simulation.programs import Node, Wrong, judge
 from kagzi.testing.simulation.signals import Telling
 from kagzi.testing.simulation.steps import App, Broken, position, step
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 NAMESPACE = "default"
 _FIRST_NUMBER = 900_001  # of nodes of runs that change: far from those of other nodes
+_FIRST_PARENT = 970_001  # of nodes that these have for their children
 _FIRST_ORDER = 201
+# Children that a run may have which is repeated and forked while they live: those that have an id would meet that of
+# the run before, and those that wait to be told something are not told it again.
+_CHILDREN = ("child", "child", "fan", "leave", "brief", "fail", "hurry")
 _ROUNDS = 5  # of the workflow that is moved to another version
 
 app = App("memory://", namespace=NAMESPACE)
@@ -41,6 +46,11 @@ def has_restarts(seed: int) -> bool:
 def reconsiders(seed: int) -> bool:
     """Some of these worlds: in them runs are repeated more often, also twice, and have signals that nobody takes."""
     return has_restarts(seed) and seed % 5 == 0
+
+
+def has_parents(seed: int) -> bool:
+    """A few others of these worlds: in them the runs that are repeated and forked have children."""
+    return seed % 85 == 67
 
 
 @app.workflow
@@ -101,9 +111,11 @@ def draw_changed(seed: int, random: Random, seconds: float) -> list[Order]:
     from kagzi.testing.simulation.orders import Order
 
     orders = []
+    often = (3, 4, 5) if has_parents(seed) else (2, 3, 4) if reconsiders(seed) else (0, 1, 2, 3)
     for place in range(random.choice((4, 6, 8))):
         number, order_number = _FIRST_NUMBER + 40 * place, _FIRST_ORDER + place
         kind = random.choice(("again", "again", "again", "eternal", "moving"))
+        kind = "again" if has_parents(seed) else kind
         expected, tellings = RunStatus.COMPLETED, []
         program: Node = _draw_program(random, number)
         args: tuple[Any, ...] = (program, False)
@@ -115,6 +127,13 @@ def draw_changed(seed: int, random: Random, seconds: float) -> list[Order]:
                 Telling(key=f"{name}-{each}", name=name, after=(random.choice((0.0, 0.3, 1.0)),), by_id=False)
                 for each in range(random.choice((1, 2, 3)))
             ]
+        if kind == "again" and has_parents(seed):
+            drawer = Drawer(random, _FIRST_PARENT + 200 * place, f"order {order_number}", named=False, kinds=_CHILDREN)
+            for _ in range(random.choice((1, 2))):
+                part = drawer.part(depth=1)
+                if part[0] == "hurry":
+                    part[2][2] = 1500  # nor is a child told to end once more: it ends by itself then
+                program[2].insert(random.randrange(len(program[2]) + 1), part)
         if fails:
             args, expected = (program, True), RunStatus.FAILED
         elif kind == "eternal":
@@ -137,7 +156,7 @@ def draw_changed(seed: int, random: Random, seconds: float) -> list[Order]:
                 expected=expected,
                 id=f"changing-{place}",
                 tellings=tellings,
-                changes=random.choice((2, 3, 4) if reconsiders(seed) else (0, 1, 2, 3)) if kind == "again" else 0,
+                changes=random.choice(often) if kind == "again" else 0,
                 limit_key=random.choice((None, "a")),
             )
         )
@@ -178,7 +197,8 @@ class Changer:
         kind = random.choice(("retry", "retry", "rerun", "fork", "fork", "finished", "failed"))
         if kind == "fork":
             events = world.checker.runs[handle.id].events.values()
-            steps = [event.step_id for event in events if event.kind is StepKind.FUNCTION]
+            kinds = (StepKind.FUNCTION, StepKind.CHILD_WORKFLOW) if has_parents(world.seed) else (StepKind.FUNCTION,)
+            steps = [event.step_id for event in events if event.kind in kinds]
             await handle.fork(random.choice(steps) if steps else None)
             world.log(self._node.process.name, "forked", handle.id)
             return handle

@@ -7,8 +7,8 @@ that sees anything else gives another result.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from zlib import crc32
 
@@ -111,6 +111,23 @@ def _begin_wait(node: Node) -> Callable[[int], None]:
         return lambda _: None  # the history is replayed when all is over
     over: Callable[[int], None] = loop.process.world.ledger.begin_wait(loop.process, execution.run_id, node[0], node[1])
     return over
+
+
+@contextmanager
+def _waiting_for(*awaited: str) -> Iterator[None]:
+    """The workflow waits for these within: told apart from what the product knows of that."""
+    execution = asyncio.get_running_loop().execution  # type: ignore[attr-defined]
+    loop = getattr(execution._effects, "loop", None)
+    if not isinstance(loop, ProcessLoop):
+        yield
+        return
+    waits = loop.process.world.ledger.waits_of(execution)
+    waits.update(awaited)
+    try:
+        yield
+    finally:
+        if not execution.loop.evicting:  # the run is let go of, and waits on
+            waits.subtract(awaited)
 
 
 def _end_heeding(node: Node, due: int, heard: str | None) -> None:
@@ -252,22 +269,26 @@ class Interpreter:
         return ["won", [[place, task.result()] for place, task in enumerate(tasks) if task in done]]
 
     async def told(self, node: Node) -> Any:
-        return ["told", node[1], [await wait_signal(node[2], str) for _ in range(node[3])]]
+        with _waiting_for(f"s:{node[2]}"):
+            return ["told", node[1], [await wait_signal(node[2], str) for _ in range(node[3])]]
 
     async def heed(self, node: Node) -> Any:
         loop: Any = asyncio.get_running_loop()
         wait, due = _begin_wait(node), loop.now + loop.late + node[3] * (SECOND // 1000)
-        heard = await wait_signal(node[2], str, timeout=node[3] / 1000, default=None)
+        with _waiting_for(f"s:{node[2]}"):
+            heard = await wait_signal(node[2], str, timeout=node[3] / 1000, default=None)
         if heard is None:
             wait(node[3])
         _end_heeding(node, due, heard)
         return ["heed", node[1], [] if heard is None else [heard]]
 
     async def either(self, node: Node) -> Any:
-        return ["either", node[1], [await race(*[wait_signal(name, str) for name in node[2]])]]
+        with _waiting_for(*[f"s:{name}" for name in node[2]]):
+            return ["either", node[1], [await race(*[wait_signal(name, str) for name in node[2]])]]
 
     async def stream(self, node: Node) -> Any:
-        return ["stream", node[1], [value async for value in signals(node[2], str, timeout=node[3] / 1000)]]
+        with _waiting_for(f"s:{node[2]}"):
+            return ["stream", node[1], [value async for value in signals(node[2], str, timeout=node[3] / 1000)]]
 
     async def say(self, node: Node) -> Any:
         set_value(node[2], [node[1], len(self._trace)])
@@ -282,7 +303,8 @@ class Interpreter:
                 await step(node[1], 50, position())
             case _:
                 child = await program.options(id=node[4], key=str(node[1])).spawn(node[2])
-        return ["child", node[1], await _outcome(child.result())]
+        with _waiting_for(f"c:{child.id}"):
+            return ["child", node[1], await _outcome(child.result())]
 
     async def fan(self, node: Node) -> Any:
         return ["fan", node[1], list(await asyncio.gather(*(_outcome(program.run(inner)) for inner in node[2])))]
@@ -295,19 +317,22 @@ class Interpreter:
         child = await program.spawn(node[2])
         await child.cancel()
         try:
-            return ["hurry", node[1], await _outcome(child.result())]
+            with _waiting_for(f"c:{child.id}"):
+                return ["hurry", node[1], await _outcome(child.result())]
         except WorkflowCancelled:
             return ["hurry", node[1], "cancelled"]
 
     async def brief(self, node: Node) -> Any:
         child = await program.spawn(node[2])
-        return ["brief", node[1], await _outcome(child.result(timeout=node[3] / 1000, default=["late"]))]
+        with _waiting_for(f"c:{child.id}"):
+            return ["brief", node[1], await _outcome(child.result(timeout=node[3] / 1000, default=["late"]))]
 
     async def greet(self, node: Node) -> Any:
         child = await program.spawn(node[2])
         with suppress(Conflict):  # it was found dead too often before that
             await child.signal(node[3], f"{node[3]}-0")
-        return ["greet", node[1], await _outcome(child.result())]
+        with _waiting_for(f"c:{child.id}"):
+            return ["greet", node[1], await _outcome(child.result())]
 
     async def clash(self, node: Node) -> Any:
         first = program.options(id=node[2])

@@ -60,6 +60,9 @@ def check_repeat(world: World, request: RepeatRun, new: RunRow, source: RunRow, 
         _as_recorded(step) for step in events[:expected]
     ]:
         raise wrong(new.run_id, f"begins with {kept}, and its source {source.run_id} has {events}: {request}")
+    unseen = [step for step in new.steps.values() if step.child_run_id is not None and step.completed_seq is None]
+    if unseen:
+        raise wrong(new.run_id, f"begins with children of {source.run_id} that did not end for it: {unseen}")
     if kept and new.started_at != source.started_at:
         raise wrong(new.run_id, f"has another time zero than {source.run_id}")
     if new.origin_run_id != ((source.origin_run_id or source.run_id) if kept else None):
@@ -69,10 +72,16 @@ def check_repeat(world: World, request: RepeatRun, new: RunRow, source: RunRow, 
         _check_copied_signals(world, request, new, source)
     if new.schedule_group_id is not None or new.parent_run_id is not None:
         raise wrong(new.run_id, f"repeats {source.run_id}, and has its family or schedule: {new}")
+    if new.scheduled_for != source.scheduled_for:
+        raise wrong(new.run_id, f"repeats {source.run_id}, and is for another instant: {new}")
+    if source.schedule_group_id is not None:
+        world.operation("firing repeated")
     if new.limit_key != source.limit_key and (new.limit_key or source.limit_key):
         raise wrong(new.run_id, f"takes the share of another than {source.run_id}: {new}")
     how = "fork" if request.fork is not None else "retry" if request.keep_steps else "rerun"
     world.operation(f"{how} that keeps events" if kept else how)
+    if len(kept) < len(events) and any(step.child_run_id is not None for step in events[len(kept) :]):
+        world.operation(f"{how} that has other children")
 
 
 def _check_copied_signals(world: World, request: RepeatRun, new: RunRow, source: RunRow) -> None:

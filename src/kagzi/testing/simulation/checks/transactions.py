@@ -114,6 +114,8 @@ class Transactions:
             raise wrong(new.run_id, f"ended as if it had no family: {new}")
         if new.attempts != old.attempts + isinstance(last, RetryRun):
             raise wrong(new.run_id, f"has {new.attempts} attempts after {old.attempts}")  # (5)
+        if isinstance(last, ParkRun) and new.status is RunStatus.SLEEPING:
+            self._world.ledger.check_parked(new)  # (16)
         match last:
             case HandBackRun(available_at=None):
                 sound = new.available_at is not None and new.available_at <= now
