@@ -10,8 +10,9 @@ import pytest
 
 import kagzi
 from kagzi import Kagzi
-from kagzi.api.operations import Chunk, CompleteRun
+from kagzi.api.operations import Chunk, CompleteRun, FailRun
 from kagzi.cli import output
+from kagzi.core.failure import Failure
 from kagzi.engine.local import LocalEngine
 from kagzi.http import runs
 from kagzi.store import searching
@@ -187,6 +188,18 @@ async def test_payloads_that_are_not_json(quick: Client, memory: LocalEngine) ->
     done = CompleteRun(output=b"\xff")
     await memory.workers.commit(Chunk(namespace="default", run_id=claim.run_id, token=claim.token, operations=(done,)))
     assert (await quick.get(f"/api/v1/runs/{shop['run_id']}"))["output"] == {"base64": "/w=="}
+
+
+async def test_a_failed_run_and_what_handles_it_name_each_other(quick: Client, memory: LocalEngine) -> None:
+    start = {"workflow": "ship", "queue": "shop", "on_failure": "notify_ops"}
+    run_id = (await quick.post("/api/v1/runs", start, status=201))["run_id"]
+    claim = await Worker(memory).claim()
+    failed = FailRun(error=Failure.of(ValueError, "sunk").encode())
+    await memory.workers.commit(Chunk(namespace="default", run_id=run_id, token=claim.token, operations=(failed,)))
+    (handler,) = (await quick.get(f"/api/v1/runs/{run_id}"))["handled_by"]
+    assert (handler["workflow"], handler["status"]) == ("notify_ops", "PENDING")
+    shown = await quick.get(f"/api/v1/runs/{handler['run_id']}")
+    assert (shown["handles_run_id"], shown["handled_by"]) == (run_id, [])
 
 
 async def test_starting_again_finds_the_first(client: Client) -> None:

@@ -196,13 +196,12 @@ def run_details(
     handlers: Sequence[Run] = (),
 ) -> dict[str, object]:
     progress = runs.progress_document(values)
-    return plain(runs.run_document(run, why)) | {
+    return plain(runs.run_document(run, why, handlers)) | {
         "steps": [step_details(step) for step in steps],
         "signals": [plain(runs.signal_document(signal)) for signal in signals],
         "values": {each.name: payload(each.value) for each in values if not each.name.startswith(OURS)},
         "progress": None if progress is None else plain(progress),
         "children": [run_summary(child) for child in children],
-        "handled_by": [run_summary(handler) for handler in handlers],
     }
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from kagzi.api.explanation import explain
+from kagzi.api.handling import failure_handlers
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import SECOND
 from kagzi.core.limits import (
@@ -147,7 +148,8 @@ async def get_run(call: Call[RunQuery, None]) -> RunDocument:
         found = await call.host.closing.until(lambda: workflows.wait(call.namespace, run_id, wait), None)
     if found is None:
         found = await workflows.get(call.namespace, run_id)
-    return run_document(found, await explain(call.engine, found, call.host.clock.now()))
+    why = await explain(call.engine, found, call.host.clock.now())
+    return run_document(found, why, await failure_handlers(call.engine, found))
 
 
 class StepsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -71,14 +71,15 @@ class DebouncedDocument(Struct, frozen=True, kw_only=True):
 class RunDocument(RunSummary, frozen=True, kw_only=True):
     """Everything that is known about a run but its steps. `output` and `error` are null until there are some. `why`
     says in a sentence why the run is not moving; null once it has finished. `on_failure` is the workflow that is
-    started if it fails; a run that was started so says which run has failed, `handles_run_id`. A run of a schedule says
-    of which, and which firing it is, `scheduled_for`."""
+    started if it fails; a run that has failed names what handles it, `handled_by`, and a run that was started so which
+    run has failed, `handles_run_id`. A run of a schedule says of which, and which firing it is, `scheduled_for`."""
 
     input: Raw
     output: Raw
     error: FailureDocument | None
     why: str | None = None
     on_failure: str | None = None
+    handled_by: tuple[RunSummary, ...] = ()
     handles_run_id: str | None = None
     schedule_id: str | None = None
     scheduled_for: Moment | None = None
@@ -171,7 +172,7 @@ def run_summary(run: Run) -> RunSummary:
     return RunSummary(**_run_fields(run))  # type: ignore[arg-type]
 
 
-def run_document(run: Run, why: str | None = None) -> RunDocument:
+def run_document(run: Run, why: str | None = None, handlers: Sequence[Run] = ()) -> RunDocument:
     return RunDocument(
         **_run_fields(run),  # type: ignore[arg-type]
         input=payload(run.input),
@@ -179,6 +180,7 @@ def run_document(run: Run, why: str | None = None) -> RunDocument:
         error=failure_document(run.error),
         why=why,
         on_failure=run.on_failure,
+        handled_by=tuple([run_summary(handler) for handler in handlers]),
         handles_run_id=run.handles_run_id,
         schedule_id=run.schedule_id,
         scheduled_for=moment(run.scheduled_for),
