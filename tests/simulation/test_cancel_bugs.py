@@ -22,7 +22,7 @@ HINTS = {
     "a_termination_undoes_an_end": 0,
     "heartbeats_do_not_tell": 1,
     "holders_complete_past_it": 7,
-    "holders_park_past_it": 3,
+    "holders_park_past_it": 5,
     "sleepers_are_not_woken": 6,
     "terminated_runs_keep_their_token": 18,
     "the_inbox_does_not_grow": 1,
