@@ -19,15 +19,15 @@ def entropy(length: int) -> bytes:
 
 class IdSource(Protocol):
     def run_id(self) -> str:
-        """A UUIDv7: ids of one source sort in the order they were made."""
+        """Returns a UUIDv7: ids of one source sort in the order they were made."""
         ...
 
     def token(self) -> str:
-        """128 bits nobody can guess, in the form of a UUID."""
+        """Returns 128 bits that cannot be guessed, in the form of a UUID."""
         ...
 
     def jitter(self) -> float:
-        """A number in [0, 1)."""
+        """Returns a number in [0, 1)."""
         ...
 
 

@@ -107,7 +107,7 @@ class ChildStart(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     trace_context: str | None = None
     depth: Annotated[int, _INT4] = 1
     tags: dict[str, str] = {}
-    on_conflict: OnConflict = OnConflict.FAIL  # RETURN is none of its choices: the run would be nobody's child
+    on_conflict: OnConflict = OnConflict.FAIL  # never RETURN: the run that is found would not be this one's child
     limit_key: str | None = None  # whose share of limits it takes
 
 
@@ -308,7 +308,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     lease: BirthLease | None = None
     trace_context: str | None = None  # the span that started it, as `kagzi.tracing` writes it
     on_failure: str | None = None  # the workflow that is started if this run fails
-    on_failure_queue: str | None = None  # where that one waits; None: in the queue of this run
+    on_failure_queue: str | None = None  # the queue of that workflow's run; None: the queue of this one
     tags: dict[str, str] = {}
     on_conflict: OnConflict = OnConflict.RETURN
     # Sent to the run that has the id, made or found, in the same transaction. The input of a live one is not compared.

@@ -137,8 +137,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     failed_input: bytes | None = None  # of a failure handler: what the failed run was given
     incarnation: int = 0  # how often it has begun anew (ContinueRun)
     executions_before: int = 0  # of `executions`, those before it did so last
-    woken: str | None = None  # somebody has ended its sleep: see `core.wake`
-    limited: bool = False  # claimed under a limit: somebody may wait for it to let go
+    woken: str | None = None  # the note of a wake that ended its sleep: see `core.wake`
+    limited: bool = False  # claimed under a limit: another run may wait for its slot
     # All signals that it had not taken by `inbox_seq`, in their order. None: they have to be read, because they are too
     # many or too large, or the server is an older one.
     inbox: tuple[Signal, ...] | None = None

@@ -122,7 +122,7 @@ class KagziMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _refuse_streams() -> None:
-    """What happens within a step is heard by nobody when the run is executed again."""
+    """Refuses streams in workflows: what happens within a step is not heard when the run is executed again."""
     handlers = getattr(get_config().get("callbacks"), "handlers", ())
     for handler in handlers:
         if hasattr(handler, "tap_output_aiter"):  # as LangChain knows them

@@ -18,7 +18,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 
     actor: str  # `key:<key id>`, `cli:<user>`, `nobody` without a good key, `anyone` where no keys are asked for
     action: str  # the RPC's path, the HTTP route, or the command
-    namespace: str | None  # None: it concerns all of them, or nobody knows
+    namespace: str | None  # None: it concerns all of them, or that is not known
     target: str  # which run, worker, key or namespace; may be empty
     request_id: str
     peer: str

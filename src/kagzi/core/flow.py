@@ -32,12 +32,12 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
     paused_at: Instant | None = None  # since when no run of it is handed out
     paused_by: str = ""
     pause_reason: str = ""
-    concurrency: int | None = None  # runs at once over all workers, as somebody has set it
+    concurrency: int | None = None  # runs at once over all workers, as it was set by hand
     declared: int | None = None  # the same: the smallest that a live worker declares
-    key_concurrency: int | None = None  # runs of each key at once, as somebody has set it
+    key_concurrency: int | None = None  # runs of each key at once, as it was set by hand
     key_declared: int | None = None
     shares: str | None = None  # whose limits count for the runs of this workflow, as workers declare it
-    rate: RateLimit | None = None  # how often runs may begin, as somebody has set it
+    rate: RateLimit | None = None  # how often runs may begin, as it was set by hand
     rate_declared: RateLimit | None = None
     key_rate: RateLimit | None = None  # the same of each key
     key_rate_declared: RateLimit | None = None

@@ -20,4 +20,4 @@ class Namespace(Struct, frozen=True, kw_only=True):
     created_at: Instant
     updated_at: Instant
     on_failure: str | None = None  # the workflow that is started when a run of it fails
-    on_failure_queue: str | None = None  # where that one waits; None: in the queue of the failed run
+    on_failure_queue: str | None = None  # the queue of that workflow's run; None: the queue of the failed run

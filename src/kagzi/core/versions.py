@@ -72,7 +72,7 @@ class WorkflowVersion(Struct, frozen=True, kw_only=True):
     workflow_type: str
     version: str | None  # None: offered by workers that execute every version
     default: bool = False  # what a start that names no version gets now
-    chosen: bool = False  # somebody has made it the default; else the default is the one first seen last
+    chosen: bool = False  # it was made the default; if none was, the newest version is
     queues: tuple[str, ...] = ()  # where workers have offered it
     first_seen_at: Instant | None = None  # when a worker first offered it; None: none has
     last_seen_at: Instant | None = None  # when one last registered with it, to the hour

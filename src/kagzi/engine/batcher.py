@@ -88,7 +88,7 @@ class Batcher:
         self._closed = False
 
     def submit(self, write: Write, weight: int = 0) -> Reply[Any]:
-        """Have a write made durable. `weight` is the size of its payloads in bytes."""
+        """Has a write made durable. `weight` is the size of its payloads in bytes."""
         if weight > _HEAVY and isinstance(write, StartRun):
             batch = self._heavy_batch(weight)
             if batch is None:
@@ -186,7 +186,7 @@ class Batcher:
             self._heavy_weight = 0
 
     async def _write(self, writes: list[Write], since: float, tries: list[int]) -> Applied:
-        """The answer to each write, errors among them."""
+        """Writes a batch; returns the answer to each write, errors among them."""
         pause = _FIRST_PAUSE
         while writes:
             try:
@@ -304,7 +304,7 @@ def _after_failure() -> Unavailable:
 
 
 def _for_caller(error: Exception) -> KagziError:
-    """An exception of the caller's own, since one that many raise collects all their tracebacks."""
+    """Makes an exception of the caller's own, since one that many raise collects all their tracebacks."""
     if isinstance(error, Unavailable):
         fresh: KagziError = Unavailable(str(error) or "the database is out of reach; trying again is safe")
     elif isinstance(error, KagziError):

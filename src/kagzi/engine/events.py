@@ -1,4 +1,4 @@
-"""Telling those who watch what happens to runs and schedules.
+"""Events: tells watchers what happens to runs and schedules.
 
 Changes made through this process are noticed where their commits are answered; ends of runs and new work elsewhere are
 heard from other processes. No query is made for any of it, and while nobody watches nothing is noted down at all.

@@ -226,7 +226,7 @@ class Heartbeats:
 
 
 def _for_caller(error: Exception, *, alone: bool) -> Exception:
-    """An exception of the caller's own. What was wrong with a heartbeat is told to nobody but its sender."""
+    """Makes an exception of the caller's own. What was wrong with a heartbeat is told to its sender alone."""
     if alone and not isinstance(error, Unavailable):
         return error
     if isinstance(error, Unavailable):

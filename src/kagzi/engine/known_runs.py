@@ -96,7 +96,8 @@ class KnownRuns:
         return None if driven is None or driven.claim.token != token else driven.claim
 
     def end_will_pass_here(self, run_id: str) -> bool:
-        """Whether the run's end will be heard of here without looking: it has made progress here just now."""
+        """Returns whether the run's end will be heard of here without looking, because it has made progress here just
+        now."""
         driven = self._driven.get(run_id)
         return driven is not None and self._loop.time() - driven.active_at < _ACTIVE_SECONDS
 
@@ -137,7 +138,7 @@ class KnownRuns:
         self._driven.pop(run_id, None)
 
     def ended_elsewhere(self, run_id: str | None) -> None:
-        """Heard from another process; None: anything may have ended."""
+        """Forgets runs that another process says have ended; None: any may have."""
         if run_id is None:
             self._unknown_at = self._loop.time()
         else:

@@ -97,7 +97,7 @@ class Pulse:
                 self._back_off(error)
 
     def _tend_listener(self) -> None:
-        """Listens to other processes only while somebody here waits for something."""
+        """Listens to other processes only while something here waits for them."""
         if self._wakeups.watched_queues() or self._results.expected_runs() or self._watched():
             self._idle_since = inf
             if not self._listening:

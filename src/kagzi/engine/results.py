@@ -16,7 +16,7 @@ from kagzi.store.protocol.changes import RunKey
 
 
 class Results:
-    """Replies by run. `check_soon` is called when there is somebody to check results for."""
+    """Replies to waiters, by run. `check_soon` is called when there is a result to check."""
 
     def __init__(self, announcements: Announcements, check_soon: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()

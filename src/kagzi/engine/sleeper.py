@@ -7,7 +7,7 @@ from math import inf
 
 
 class Sleeper:
-    """For one task, which asks again when it is awake: waking nobody is not remembered."""
+    """Lets one task sleep. The task asks again when it is awake, so a `wake` that finds it awake is not remembered."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

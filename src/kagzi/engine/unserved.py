@@ -18,7 +18,7 @@ log = logging.getLogger("kagzi.engine")
 class Offers(Protocol):
     """What polls here ask for: a worker may ask for more than it has registered."""
 
-    newcomers: int  # how often somebody has asked for the first time
+    newcomers: int  # how many workers have asked for the first time
 
     def offers(self) -> Sequence[Offer]: ...
 

@@ -135,7 +135,7 @@ def session_of(request: Request) -> str | None:
 
 
 def wants_page(request: Request) -> bool:
-    """Whether somebody looks at this with a browser."""
+    """Returns whether a browser asks for this."""
     return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
 
 

@@ -210,7 +210,7 @@ class _Server(uvicorn.Server):
         self.started = True
 
     async def hurry(self) -> None:
-        """Cut off what is still under way. Whoever asked is told so, if it can be told at once."""
+        """Cuts off what is still under way. Callers are told so, if they can be told at once."""
         self.force_exit = True
         if tasks := list(self.server_state.tasks):
             for task in tasks:

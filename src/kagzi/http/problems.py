@@ -137,5 +137,6 @@ def describe(error: Exception, request_id: str) -> tuple[int, str, str, Mapping[
 
 
 def _printable(text: str) -> str:
-    """Half a surrogate pair that somebody sent must not make the answer about it fail."""
+    """Returns text that can be answered with: half a surrogate pair in a request must not make the answer about it
+    fail."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -102,7 +102,7 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     origin: str | None = None
     incarnation: int = 0
     schedule_id: str | None = None  # the schedule that has started it
-    scheduled_for: datetime | None = None  # the firing of that schedule; None if somebody has triggered it
+    scheduled_for: datetime | None = None  # the firing of that schedule; None if it was triggered by hand
     debounced: DebouncedRecord | None = None  # the starts that became this run, if they were debounced
 
     @property

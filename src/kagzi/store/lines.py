@@ -55,7 +55,7 @@ class Due(Struct, frozen=True):
     limit_name: str  # that of its workflow if it has none of its own
     limit_key: str  # empty: none
     claim_key: Instant
-    first: bool = True  # nobody has ever claimed it
+    first: bool = True  # it was never claimed
     version: str = ""
 
 

@@ -35,7 +35,7 @@ class Project:
 
     @property
     def problems(self) -> list[Problem]:
-        """What the checks framework tells, and what nobody may go on with."""
+        """The problems that the checks framework tells, with which the app is not made."""
         self._prepare()
         return self._problems
 
@@ -98,5 +98,5 @@ def get_app() -> Kagzi:
 
 
 def shares_database(app: Kagzi) -> bool:
-    """Whether runs live in Django's database because nobody has said otherwise."""
+    """Returns whether runs live in Django's database, as they do unless something else is set."""
     return app.url is not None and app.url != MEMORY and app.url == project.home()

@@ -33,12 +33,12 @@ class LimitDocument(Struct, frozen=True, kw_only=True):
     paused_at: Moment | None
     paused_by: str | None
     pause_reason: str | None
-    concurrency: int | None  # runs at once, as somebody has set it
+    concurrency: int | None  # runs at once, as it was set by hand
     declared: int | None  # the same: the smallest that a live worker declares
     key_concurrency: int | None  # runs of each key at once
     key_declared: int | None
     shares: str | None  # whose limits count for the runs of this workflow
-    rate: RateDocument | None  # how often runs may begin, as somebody has set it
+    rate: RateDocument | None  # how often runs may begin, as it was set by hand
     rate_declared: RateDocument | None
     key_rate: RateDocument | None  # the same of each key
     key_rate_declared: RateDocument | None

@@ -11,7 +11,8 @@ from kagzi.core.carried import Carried
 
 
 class CarriedFields:
-    """The fields of a message and of a record that stand for these columns, but for those that are said otherwise."""
+    """The fields of a message and of a record that stand for these columns, except those that have another form
+    there."""
 
     def __init__(self, message: type[Message], columns: tuple[Carried, ...], otherwise: frozenset[str] = frozenset()):
         names = [column.name for column in columns if column.name not in otherwise]

@@ -292,7 +292,7 @@ def _fork_to_wire(fork: Fork) -> dict[str, Any]:
 
 
 def cancel_answer_from_wire(run_id: str, effective: bool, status: int) -> CancelAnswer:
-    """A run that has timed out is FAILED to clients in the field, and to those who cancel it."""
+    """Reads the answer to a cancellation. A run that has timed out is FAILED to clients in the field."""
     return CancelAnswer(run_id=run_id, effective=effective, status=either_status(0, status))
 
 

@@ -62,8 +62,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class RpcServer:
-    """`tls` are server credentials of gRPC, `interceptors` are grpc.aio's. `reflection` says, whenever somebody asks,
-    whether to answer; without it nobody is answered."""
+    """`tls` are server credentials of gRPC, `interceptors` are grpc.aio's. `reflection` decides at each question
+    whether reflection answers; without it, it never does."""
 
     def __init__(
         self,

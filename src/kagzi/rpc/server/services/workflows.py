@@ -85,7 +85,7 @@ class WorkflowService:
         return traces.start(self._host, start, call)
 
     async def _start_by_step(self, start: StartRun, parent: str, call: Call | None) -> Started:
-        """Starts a run by a step, if the run of that step is there for those who look at this namespace."""
+        """Starts a run by a step, if the run of that step is one of this namespace."""
         await self._workflows.get(start.namespace, parent)
         return await traces.start(self._host, start, call)
 
