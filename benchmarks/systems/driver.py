@@ -264,8 +264,9 @@ class Bench:
 
     async def _told(self, system: Talking) -> Values:
         """From the call that tells a run something to its end: that of its function for peers, who would ask again and
-        again for the result."""
+        again for the result. And, where the function says so, until it goes on."""
         samples: list[float] = []
+        going_on: list[float] = []
         for number in range(TOLD_FIRST + self._sizes.runs):
             x, handle = await self._start()
             await asyncio.sleep(UNTIL_PARKED_SECONDS if number else UNTIL_THERE_SECONDS)
@@ -274,9 +275,13 @@ class Bench:
             await system.tell(handle, x)
             self._compare(x, await self._system.result(handle))
             whole = time.perf_counter() - begin
-            samples.append((stopwatch.seconds()[x] if self._system.times_itself else whole) * 1000)
-        del samples[:TOLD_FIRST]
-        return {"p50_ms": median(samples), "p95_ms": percentile(samples, 0.95), "runs": len(samples)}
+            went_on = stopwatch.seconds()
+            samples.append((went_on[x] if self._system.times_itself else whole) * 1000)
+            if x in went_on:
+                going_on.append(went_on[x] * 1000)
+        del samples[:TOLD_FIRST], going_on[:TOLD_FIRST]
+        values = {"p50_ms": median(samples), "p95_ms": percentile(samples, 0.95), "runs": len(samples)}
+        return values | ({"goes_on_p50_ms": median(going_on)} if going_on else {})
 
     async def _single_runs(self) -> Values:
         samples: list[float] = []

@@ -66,8 +66,10 @@ def define(app: Kagzi) -> dict[str, Any]:
         return sum(await asyncio.gather(*(one_step.run(x + i) for i in range(CHILDREN))))
 
     @app.workflow
-    async def told(x: int) -> int:  # noqa: ARG001
-        return await kagzi.wait_signal("go", int)
+    async def told(x: int) -> int:
+        found = await kagzi.wait_signal("go", int)
+        stopwatch.end(x)
+        return found
 
     return {
         "family": family,

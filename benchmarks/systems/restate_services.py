@@ -66,8 +66,10 @@ talking = restate.Workflow("talking")
 
 
 @talking.main()
-async def told(ctx: restate.WorkflowContext, x: int) -> int:  # noqa: ARG001
-    return await ctx.promise("go", type_hint=int).value()
+async def told(ctx: restate.WorkflowContext, x: int) -> int:
+    found = await ctx.promise("go", type_hint=int).value()
+    stopwatch.end(x)
+    return found
 
 
 @talking.handler()
