@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kagzi
 from kagzi import Kagzi
 from kagzi.api.operations import ChunkAnswer
 from kagzi.api.reply import Reply, settled
@@ -119,3 +120,21 @@ async def test_a_run_whose_progress_is_refused_for_good_fails(refusals: int) -> 
                 while left or worker._held:
                     await asyncio.sleep(0.01)
                 assert not (await run.get()).status.finished
+
+
+async def test_signals_and_the_inputs_of_forks_may_be_as_large_as_other_payloads() -> None:
+    async with server_of(PAYLOAD_BYTES) as server:
+        app = Kagzi(f"grpc://{server.target}")
+
+        @app.workflow
+        async def measure(text: str) -> int:
+            return len(text) + len(await kagzi.wait_signal("more", str))
+
+        large = "x" * (PAYLOAD_BYTES // 2)
+        async with app, app.worker():
+            run = await measure.start("")
+            await run.signal("more", large)
+            assert await run.result(timeout=60) == len(large)
+            fork = await run.fork(input=(large,))
+            await fork.signal("more", large)
+            assert await fork.result(timeout=60) == 2 * len(large)

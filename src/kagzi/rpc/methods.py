@@ -38,7 +38,7 @@ class Method(Struct, frozen=True):
 _LARGE: Final = frozenset(
     {
         *("StartWorkflow", "StartWorkflows", "CommitBatch", "BeginStep", "CompleteStep", "FailStep"),
-        "SpawnChild",
+        *("SpawnChild", "SignalWorkflow", "RetryWorkflow"),
         *("CompleteWorkflow", "FailWorkflow", "CreateWorkflowSchedule", "UpdateWorkflowSchedule", "Exchange"),
     }
 )
