@@ -91,3 +91,29 @@ def test_a_version_that_asks_in_another_way_is_left_alone(monkeypatch: pytest.Mo
     monkeypatch.setattr(arrays, "protocol", other)
     arrays.ask_quickly()
     assert vars(other) == {"IterableABC": object}
+
+
+async def test_what_arrays_are_is_asked_once_in_a_process(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_described", {})
+    asked: list[Any] = []
+    for through in ("", "", "?pgbouncer=true"):
+        connection = await Connector(postgres_url + through).connect()
+        connection.add_query_logger(lambda query: asked.append(query.query))
+        for _ in range(2):
+            row = await connection.fetchrow("SELECT $1::uuid[], $2::float4[], $1::uuid[]", [UUID], [0.5])
+            assert row is not None
+            assert [str(row[0][0]), row[1]] == [UUID, [0.5]]
+        await connection.close()
+    assert sum("typeinfo" in query for query in asked) == 1
+
+
+async def test_types_of_one_database_are_asked_after_in_each(postgres_url: str, fresh_database: str) -> None:
+    for url, fields in ((postgres_url, "a integer"), (fresh_database, "a integer, b text")):
+        connection = await Connector(url).connect()
+        await connection.execute(f"CREATE TYPE pair_of_test AS ({fields})")
+        try:
+            found = await connection.fetchval("SELECT ARRAY[ROW(1" + ", 'x'" * ("b" in fields) + ")::pair_of_test]")
+            assert [tuple(each) for each in found] == [(1, "x")[: 1 + ("b" in fields)]]
+        finally:
+            await connection.execute("DROP TYPE pair_of_test")
+            await connection.close()

@@ -25,7 +25,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from kagzi.errors import InvalidRequest, KagziError, SchemaMismatch, Unavailable
 from kagzi.store.postgres.address import read_address
-from kagzi.store.postgres.arrays import ask_quickly
+from kagzi.store.postgres.arrays import AskingOnce, ask_quickly
 from kagzi.store.postgres.pooled import PooledConnection
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Connector:
     failover each of them would have to find out for itself, which takes seconds if the old server does not even refuse.
     """
 
-    _connection_class: type[asyncpg.Connection[asyncpg.Record]] = asyncpg.Connection
+    _connection_class: type[asyncpg.Connection[asyncpg.Record]] = AskingOnce
 
     def __init__(
         self,

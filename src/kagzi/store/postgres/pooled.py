@@ -11,20 +11,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import asyncpg
+from kagzi.store.postgres.arrays import AskingOnce
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    _Connection = asyncpg.Connection[asyncpg.Record]
-else:
-    _Connection = asyncpg.Connection
 
 T = TypeVar("T")
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
-class PooledConnection(_Connection):
+class PooledConnection(AskingOnce):
     """A connection whose transactions stand by themselves (see above). `settings` must be set before the first
     statement."""
 
