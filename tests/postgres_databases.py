@@ -1,7 +1,8 @@
 """Databases for tests, used again: making, migrating and dropping one takes longer than most tests.
 
 A database that a test has given back is emptied. If the test has changed anything but rows (tables, functions, roles'
-settings), the database is dropped instead, so nothing of a test reaches another.
+settings, statistics) or leaves a table full of dead ones, the database is dropped instead, so nothing of a test reaches
+another.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ T = TypeVar("T")
 # Whatever is made, changed or dropped by a statement has a row of another number or of another transaction afterwards.
 _SHAPE = """
 SELECT md5(string_agg(name, ',' ORDER BY name)) FROM (
-    SELECT concat('c', oid, ':', xmin) AS name FROM pg_class WHERE oid >= 16384
+    SELECT concat('c', oid, ':', xmin, ':', reltuples) AS name FROM pg_class WHERE oid >= 16384
     UNION ALL SELECT concat('a', attrelid, ':', attnum, ':', xmin) FROM pg_attribute WHERE attrelid >= 16384
     UNION ALL SELECT concat('p', oid, ':', xmin) FROM pg_proc WHERE oid >= 16384
     UNION ALL SELECT concat('t', oid, ':', xmin) FROM pg_trigger
@@ -32,6 +33,9 @@ SELECT md5(string_agg(name, ',' ORDER BY name)) FROM (
     UNION ALL SELECT concat('d', oid, ':', xmin) FROM pg_database WHERE datname = current_database()
     UNION ALL SELECT concat('s', setrole, ':', setconfig) FROM pg_db_role_setting AS s
         JOIN pg_database AS d ON d.oid = s.setdatabase WHERE d.datname = current_database()
+    UNION ALL SELECT concat('v', count(*)) FROM pg_statistic WHERE starelid >= 16384
+    UNION ALL SELECT concat('l', n) FROM pg_class, floor(pg_relation_size(oid) / 8388608) AS n
+        WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'
     UNION ALL SELECT concat('m', m) FROM kagzi.migrations AS m
     UNION ALL SELECT concat('x', name, encode(value, 'hex')) FROM kagzi.secrets
 ) AS everything
