@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.conftest import Result, Shell, read_until, served
@@ -131,6 +133,12 @@ def test_many_runs_are_forked(home: Shell) -> None:
         "ship",
         {"no_step": 1},
     )
+    assert f"job {job['job_id']} is under way, also if this command ends" in done.err
+    shown = dict(line.split("\t") for line in home("jobs", "show", job["job_id"]).out.splitlines())
+    assert (shown["runs"], shown["reasons"]) == ("tag day=1", "1 have no such step that has ended")
+    none = home("runs", "retry", "--all", "--tag", "day=2", "--dry-run")
+    assert home("runs", "list", "--tag", "day=2").err.startswith("no such runs in namespace default")
+    assert none.err.strip() == "would retry 0 runs; nothing is changed."
     for wrong, said in (
         (("runs", "fork", "--all", "--tag", "day=1", "-i", "[1]", "--yes"), "--input is for one run"),
         (("runs", "fork", "one", "bad", "-i", "[1]"), "--input is for one run"),
@@ -140,6 +148,19 @@ def test_many_runs_are_forked(home: Shell) -> None:
     ):
         refused = home(*wrong)
         assert (refused.code, said in refused.err) == (2, True), refused
+
+
+def test_a_job_that_was_cancelled_has_not_done_what_was_asked(shop: Shell) -> None:
+    for order in range(6):
+        shop("start", "checkout", "-i", f'["{order}", 5]')
+    shop("runs", "cancel", "--all", "--workflow", "checkout", "--yes")
+    url = served(shop)  # it works on jobs
+    retried = shop.spawn("runs", "retry", "--all", "--status", "cancelled", "--rate", "1", "--yes", "--url", url)
+    found = re.search(r"job (\S+) is under way", read_until(retried, "is under way"))
+    assert found is not None
+    assert shop("jobs", "cancel", found[1], "--url", url).code == 0
+    assert retried.wait(30) == 1
+    assert shop("jobs", "watch", found[1], "--url", url).code == 1
 
 
 def test_changes_of_runs_are_audited(shop: Shell) -> None:

@@ -135,6 +135,7 @@ def do_in_bulk(
                 _ask(action, preview)
             async with audited(engine, f"runs {action} --all", namespace=start.namespace, target=f"job {start.job_id}"):
                 job = await engine.jobs.start(start)
+            output.note(f"job {job.job_id} is under way, also if this command ends; kagzi jobs cancel ends it")
             return await watch(engine, job, preview.matched)
 
     found = run(main())
@@ -167,7 +168,8 @@ def show_preview(action: JobAction, preview: JobPreview, *, json: bool) -> None:
             }
         )
         return
-    output.note(f"would {action} {_words(preview)}; nothing is changed. The newest:")
+    newest = " The newest:" if preview.runs else ""
+    output.note(f"would {action} {_words(preview)}; nothing is changed.{newest}")
     output.runs_table("run", preview.runs)
 
 
@@ -193,12 +195,12 @@ def counts_of(job: Job) -> str:
 
 
 def finish(job: Job, *, json: bool) -> None:
-    """Prints how a job has ended; exit code 1 if it has failed, or runs of it have."""
+    """Prints how a job has ended; exit code 1 if it did not get to its end, or runs of it have failed."""
     if json:
         output.document(output.plain(job_document(job)))
     else:
         click.echo(f"job {job.job_id} {job.status}: {counts_of(job)}")
         if job.error is not None:
             output.note(job.error)
-    if job.failed or job.status is JobStatus.FAILED:
+    if job.failed or job.status is not JobStatus.COMPLETED:
         sys.exit(1)

@@ -14,7 +14,7 @@ from kagzi.cli.layout import Id, found_by, is_short
 from kagzi.cli.options import as_json, engine_of, pages, place_of, quiet_home, run, where
 from kagzi.core.job import Job, why_skipped
 from kagzi.core.page import Page
-from kagzi.ports.documents.jobs import job_document
+from kagzi.ports.documents.jobs import job_document, meant
 from kagzi.settings import Loaded
 
 
@@ -86,9 +86,13 @@ def show(job_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     document = output.plain(job_document(job))
     if json:
         output.document(document)
-    else:
-        document["reasons"] = why_skipped(job.reasons) or None
-        output.table(("", ""), [(name, str(value)) for name, value in document.items() if value is not None])
+        return
+    words = document | {"runs": meant(job), "reasons": why_skipped(job.reasons) or None}
+    output.table(("", ""), [(name, _said(value)) for name, value in words.items() if value is not None])
+
+
+def _said(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @jobs.command("watch")
@@ -96,7 +100,7 @@ def show(job_id: str, url: str | None, namespace: str | None, json: bool) -> Non
 @where
 @as_json
 def watch_job(job_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Follow a job to its end. Exit code 1 if it fails, or if runs of it could not be changed."""
+    """Follow a job to its end. Exit code 1 if it fails or is cancelled, or if runs of it could not be changed."""
     loaded = quiet_home(url, namespace)
 
     async def follow(engine: ManagedEngine) -> Job:

@@ -119,10 +119,12 @@ def listing(
     jsonl: bool = False,
     spare: Sequence[str] = (),
     hint: str = "",
+    chosen: bool = False,
     **more: object,
 ) -> None:
     """Prints one page of a listing, and where the next one begins. Who sees nothing is told where, because it may be
-    the wrong place, and by the `hint` how the first comes to be. `more` is for the JSON document alone."""
+    the wrong place, and by the `hint` how the first comes to be; where some were `chosen`, that none of those is there.
+    `more` is for the JSON document alone."""
     if json:
         document({name: documents, "next": page.next} | more)
     elif jsonl:
@@ -131,7 +133,7 @@ def listing(
     else:
         table(headings, rows, spare=spare)
         if not rows:
-            none(name, place, hint)
+            none(f"such {name}" if chosen else name, place, "" if chosen else hint)
         if page.next is not None:
             note(f"there are more: --page {page.next}")
 

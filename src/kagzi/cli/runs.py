@@ -97,7 +97,8 @@ def list_runs(
         json=json,
         jsonl=jsonl,
         spare=("queue", "workflow"),
-        hint="kagzi start WORKFLOW starts one" if not any(msgspec.structs.astuple(wanted)) else "",
+        hint="kagzi start WORKFLOW starts one",
+        chosen=any(msgspec.structs.astuple(wanted)),
         prev=found.prev,
     )
 

@@ -76,6 +76,7 @@ def list_workers(
         json=json,
         spare=("version", "pid", "host"),
         hint="kagzi worker shop.py starts one",
+        chosen=status is not None or queue is not None,
     )
 
 
@@ -108,13 +109,14 @@ def _row(worker: Worker) -> tuple[str, ...]:
 
 
 def _group_row(group: Sequence[Worker]) -> tuple[str, ...]:
-    """Returns the row of several processes together."""
+    """Returns the row of several processes together; those that have gone have no slots any more."""
+    there = [worker for worker in group if worker.status is not WorkerStatus.OFFLINE]
     statuses = {status: sum(worker.status is status for worker in group) for status in WorkerStatus}
     return (
         f"group {group[0].labels['group']}",
         ", ".join(f"{count} {status.value}" for status, count in statuses.items() if count),
         ", ".join(dict.fromkeys(queue for worker in group for queue in worker.queues)),
-        f"{sum(worker.active for worker in group)}/{sum(worker.concurrency for worker in group)}",
+        f"{sum(worker.active for worker in there)}/{sum(worker.concurrency for worker in there)}",
         ", ".join(dict.fromkeys(worker.hostname for worker in group)),
         "",
         f"{len(group)} processes",

@@ -154,7 +154,8 @@ def _slot(wait: SlotWait, now: Instant) -> str:
     """Says which limit is reached, and how many have come before."""
     before = f"{wait.before:,}" if wait.before < MOST_BEFORE else f"at least {wait.before:,}"
     if wait.rate is not None:
-        following = format_span(max(0, (wait.next_at or now) - now))
+        left = max(0, (wait.next_at or now) - now)
+        following = format_span(left - left % 1000)  # a millisecond is enough
         return f"Waits for its turn: {wait.rate} of {wait.slots} begin, the next in {following}, {before} before it."
     return f"Waits for a slot of {wait.slots}: {wait.running:,} of {wait.most:,} run, {before} before it."
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
-from kagzi.core.instant import to_datetime
 from kagzi.core.job import Job, JobStatus, pace_of, why_skipped
 from kagzi.dashboard.asking import EmptyForm, Question, Subject
 from kagzi.dashboard.bulk import DEEDS
@@ -16,14 +13,9 @@ from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.jobs import job_id_of
 from kagzi.http.problems import naming
 from kagzi.http.runs import Token
+from kagzi.ports.documents.jobs import meant
 
 _ROWS: Final = 25
-_NAMES: Final = {
-    "workflow_type": "workflow",
-    "task_queue": "queue",
-    "parent_run_id": "parent",
-    "schedule_id": "schedule",
-}
 
 
 class JobsQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,20 +59,6 @@ async def show_job(call: Call[PlainQuery, None]) -> Html:
 
 async def _job(call: Call[Any, Any]) -> Job:
     return await call.engine.jobs.get(call.namespace, job_id_of(call.path["job_id"]))
-
-
-def meant(job: Job) -> str:
-    """Returns which runs a job is about, in words."""
-    said = []
-    for name, value in msgspec.json.decode(job.filter).items():
-        if name == "tags":
-            said += [f"tag {tag}={text}" for tag, text in value.items()]
-        elif name in ("created_after", "created_before") and value is not None:
-            moment = to_datetime(value).strftime("%Y-%m-%d %H:%M:%S")
-            said.append(f"started {name.removeprefix('created_')} {moment} UTC")
-        elif name != "namespace" and value is not None:
-            said.append(f"{_NAMES.get(name, name).replace('_', ' ')} {value}")
-    return ", ".join(said) or "every run of the namespace"
 
 
 class _Cancel(Question, frozen=True, kw_only=True):

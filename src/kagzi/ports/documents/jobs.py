@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
 from msgspec import Raw, Struct
 
+from kagzi.core.instant import to_datetime
 from kagzi.core.job import Job, JobAction, JobStatus
 from kagzi.ports.documents.common import Count, Moment, _moment, moment
+
+_NAMES: Final = {
+    "workflow_type": "workflow",
+    "task_queue": "queue",
+    "parent_run_id": "parent",
+    "schedule_id": "schedule",
+}
 
 
 class JobDocument(Struct, frozen=True, kw_only=True):
@@ -55,3 +66,17 @@ def job_document(job: Job) -> JobDocument:
         finished_at=moment(job.finished_at),
         error=job.error,
     )
+
+
+def meant(job: Job) -> str:
+    """Returns which runs a job is about, in words."""
+    said = []
+    for name, value in msgspec.json.decode(job.filter).items():
+        if name == "tags":
+            said += [f"tag {tag}={text}" for tag, text in value.items()]
+        elif name in ("created_after", "created_before") and value is not None:
+            moment = to_datetime(value).strftime("%Y-%m-%d %H:%M:%S")
+            said.append(f"started {name.removeprefix('created_')} {moment} UTC")
+        elif name != "namespace" and value is not None:
+            said.append(f"{_NAMES.get(name, name).replace('_', ' ')} {value}")
+    return ", ".join(said) or "every run of the namespace"

@@ -144,9 +144,10 @@ async def read_wait(connection: Connection, namespace: str, run_id: str, now: In
     if room.waits(run, 0) is None:
         return None
     line = (run.limit_name, run.limit_key, run.task_queue, run.workflow_type, version)
-    before = await connection.fetchval(_COUNT_BEFORE, namespace, *line, run.claim_key, MOST_BEFORE)
+    place = (run.claim_key, MOST_BEFORE, run_id)
+    before = await connection.fetchval(_COUNT_BEFORE, namespace, *line, *place)
     if not before:
-        before = await connection.fetchval(_COUNT_DUE_BEFORE, namespace, run.task_queue, run.claim_key, MOST_BEFORE)
+        before = await connection.fetchval(_COUNT_DUE_BEFORE, namespace, run.task_queue, *place)
     return room.waits(run, before)
 
 

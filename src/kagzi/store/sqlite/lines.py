@@ -79,9 +79,9 @@ def read_wait(connection: sqlite3.Connection, namespace: str, run_id: str, now: 
     if room.waits(run, 0) is None:
         return None
     line = (run.limit_name, run.limit_key, run.task_queue, run.workflow_type, version)
-    before = execute(connection, "count_before", (namespace, *line, run.claim_key, MOST_BEFORE)).fetchone()[0]
+    before = execute(connection, "count_before", (namespace, *line, run.claim_key, MOST_BEFORE, run_id)).fetchone()[0]
     if not before:
-        place = (namespace, run.task_queue, run.claim_key, MOST_BEFORE)
+        place = (namespace, run.task_queue, run.claim_key, MOST_BEFORE, run_id)
         before = execute(connection, "count_due_before", place).fetchone()[0]
     return room.waits(run, before)
 

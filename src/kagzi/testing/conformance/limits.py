@@ -382,6 +382,22 @@ class TestLimits:
         await bench.store.limits.declare(NAMESPACE)
         assert await bench.store.limits.read(NAMESPACE) == []
 
+    async def test_runs_of_one_batch_stand_in_line_as_their_ids_do(self, bench: Bench) -> None:
+        await limit(bench, 9, 1)
+        waiting = sorted([await bench.start(limit_key="a") for _ in range(4)])  # in the same microsecond
+        (runs,) = await bench.claims()
+        waiting.remove(runs.run_id)
+
+        waits = [await bench.store.limits.wait_of(NAMESPACE, run_id) for run_id in waiting]
+
+        assert [None if wait is None else wait.before for wait in waits] == [0, 1, 2]
+        await bench.done(runs, CompleteRun(output=b"1"))
+        await limit(bench, None)
+        await bench.store.limits.change(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(concurrency=1))
+        await bench.claim(await bench.start(priority=9))
+        wait = await bench.store.limits.wait_of(NAMESPACE, waiting[-1])
+        assert wait == SlotWait(slots=f"queue {QUEUE}", running=1, most=1, before=2)
+
     async def test_a_run_that_waits_is_told_for_what_and_how_many_are_before_it(self, bench: Bench) -> None:
         await limit(bench, 9, 1)
         waiting = []

@@ -243,12 +243,14 @@ FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status IN ('PENDING', 'SLEEPING');
 
 -- name: count_before
--- How many are held before a place of a line, up to a bound.
+-- How many are held before a place of a line, up to a bound. Many that were started in one batch share a place, and stand
+-- in it as their ids do.
 SELECT count(*)::integer FROM (
     SELECT FROM kagzi.workflow_runs AS r
     WHERE r.namespace = $1::text AND r.limit_name = $2::text AND r.limit_key = $3::text AND r.task_queue = $4::text
       AND r.workflow_type = $5::text AND r.version = $6::text AND r.held_key IS NOT NULL
-      AND r.status IN ('PENDING', 'SLEEPING') AND r.claim_key = 253402300799000001 AND r.held_key < $7::bigint
+      AND r.status IN ('PENDING', 'SLEEPING') AND r.claim_key = 253402300799000001 AND r.held_key <= $7::bigint
+      AND (r.held_key < $7::bigint OR r.run_id < $9::uuid)
     LIMIT $8::integer) AS c;
 
 -- name: count_due_before
@@ -256,7 +258,7 @@ SELECT count(*)::integer FROM (
 SELECT count(*)::integer FROM (
     SELECT FROM kagzi.workflow_runs AS r
     WHERE r.namespace = $1::text AND r.task_queue = $2::text AND r.status IN ('PENDING', 'SLEEPING')
-      AND r.claim_key < $3::bigint
+      AND r.claim_key <= $3::bigint AND (r.claim_key < $3::bigint OR r.run_id < $5::uuid)
     LIMIT $4::integer) AS c;
 
 -- name: read_turns

@@ -150,19 +150,21 @@ FROM workflow_runs
 WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING');
 
 -- name: count_before
--- How many are held before a place of a line, up to a bound.
+-- How many are held before a place of a line, up to a bound. Many that were started in one batch share a place, and stand
+-- in it as their ids do.
 SELECT count(*) FROM (
     SELECT 1 FROM workflow_runs
     WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
       AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001
-      AND held_key < ?7
+      AND held_key <= ?7 AND (held_key < ?7 OR run_id < ?9)
     LIMIT ?8);
 
 -- name: count_due_before
 -- How many of a queue are due before another one, up to a bound.
 SELECT count(*) FROM (
     SELECT 1 FROM workflow_runs
-    WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING') AND claim_key < ?3
+    WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING')
+      AND claim_key <= ?3 AND (claim_key < ?3 OR run_id < ?5)
     LIMIT ?4);
 
 -- name: read_turn
