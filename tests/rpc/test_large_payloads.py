@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kagzi
-from kagzi import Kagzi
+from kagzi import Cron, Kagzi
 from kagzi.api.operations import ChunkAnswer
 from kagzi.api.reply import Reply, settled
 from kagzi.connect import connect
@@ -138,3 +138,15 @@ async def test_signals_and_the_inputs_of_forks_may_be_as_large_as_other_payloads
             fork = await run.fork(input=(large,))
             await fork.signal("more", large)
             assert await fork.result(timeout=60) == 2 * len(large)
+
+
+async def test_the_input_of_a_declared_schedule_may_be_as_large_as_other_payloads() -> None:
+    async with server_of(PAYLOAD_BYTES) as server:
+        app, large = Kagzi(f"grpc://{server.target}"), "x" * (PAYLOAD_BYTES // 2)
+
+        @app.workflow(schedule=Cron("@yearly", args=[large]))
+        async def report(text: str) -> None: ...
+
+        async with app, app.worker():
+            (schedule,) = (await app.schedules.list()).items
+            assert schedule.workflow == "report"

@@ -38,7 +38,7 @@ class Method(Struct, frozen=True):
 _LARGE: Final = frozenset(
     {
         *("StartWorkflow", "StartWorkflows", "CommitBatch", "BeginStep", "CompleteStep", "FailStep"),
-        *("SpawnChild", "SignalWorkflow", "RetryWorkflow"),
+        *("SpawnChild", "SignalWorkflow", "RetryWorkflow", "Register"),
         *("CompleteWorkflow", "FailWorkflow", "CreateWorkflowSchedule", "UpdateWorkflowSchedule", "Exchange"),
     }
 )
