@@ -143,6 +143,7 @@ async def _scene(ring: Ring, names: tuple[str, str]) -> tuple[Any, Any]:  # noqa
     return parent, child
 
 
+@pytest.mark.timeout(length(300, 1800))
 async def test_whatever_meets_what_holds_fires_and_changes_many_ends(
     ring: Ring,  # noqa: F811
     connection: asyncpg.Connection,
