@@ -144,6 +144,18 @@ async def test_what_forks_and_moves_do_not_take(action: str, runs: Runs, options
         assert (await app.jobs.list()).items == ()
 
 
+async def test_a_job_that_skips_or_deletes_keeps_its_pace() -> None:
+    """It changes no run that somebody waits for, so nobody else looks when it goes on: ten runs each second."""
+    app, (charge, _), _ = make_app("memory://")
+    async with app:
+        for number in range(150):
+            await charge.start(number)
+        for action, skipped in (("retry", 150), ("terminate", 0), ("delete", 0)):
+            job = await app.jobs.start(action, Runs(workflow="charge"), rate=1000)
+            await job.wait(timeout=8)
+            assert (job.matched, job.skipped) == (150, skipped)
+
+
 async def test_what_is_no_job() -> None:
     app, _, _ = make_app("memory://")
     async with app:

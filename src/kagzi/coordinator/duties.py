@@ -103,8 +103,8 @@ def duties(
         turn = await store.jobs.run_batch(new_run_id)
         if turn.job is None:
             return False
-        if turn.started or turn.told or turn.woken:
-            fired(Fired(looked=0, runs=turn.started, told=turn.told, woken=turn.woken))
+        # Also of a batch that has changed no run: the horizon says when the job goes on, and is read each second only.
+        fired(Fired(looked=0, runs=turn.started, told=turn.told, woken=turn.woken))
         job = turn.job
         if job.status.finished:
             about = {"namespace": job.namespace}
