@@ -125,6 +125,18 @@ class TestRestarts:
         assert await bench.answer(start) == Started(run_id=start.run_id, available_at=bench.now())
         assert (await holder(bench)).origin is None
 
+    async def test_whoever_knows_nothing_of_restarts_finds_the_run_that_has_the_id_now(self, bench: Bench) -> None:
+        """A server of the version before looks by id alone, and starts what nobody has."""
+        await finished(bench)
+        restart = bench.start_run(external_id=ID, on_conflict=FINISHED)
+        await bench.answer(restart)
+
+        answer = await bench.answer(bench.start_run(external_id=ID))
+
+        assert isinstance(answer, Started)
+        assert (answer.run_id, answer.already_exists) == (restart.run_id, True)
+        assert (await holder(bench)).run_id == restart.run_id
+
     async def test_fail_is_a_conflict_but_for_its_own_repeat(self, bench: Bench) -> None:
         start = bench.start_run(external_id=ID, on_conflict=OnConflict.FAIL)
         assert isinstance(await bench.answer(start), Started)
