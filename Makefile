@@ -4,7 +4,7 @@
 ARGS ?=
 # Processes of the test suite: for what computes, and for what mostly waits (tests/parts.py).
 JOBS ?= 2
-WAITING_JOBS ?= 6
+WAITING_JOBS ?= 5
 # How many seeds `make simulate` runs.
 SEEDS ?= 20000
 
