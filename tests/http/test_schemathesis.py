@@ -34,6 +34,7 @@ NO_SCHEMA_CAN_SAY |= {
     "debounce",
     "from_step",
     "from_step or version",
+    "from_version",
     "after",
     "queue or workflow",
     "key_concurrency",
