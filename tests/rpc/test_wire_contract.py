@@ -283,7 +283,10 @@ OURS: dict[str, str] = {
     ),
     "StepReport": "1 name string, 2 attempts int64, 3 failed int64, 4 retried int64, 5 took Spread",
     "VersionReport": "1 version string, 2 runs int64, 3 failed int64",
-    "WorkflowInterface": "1 workflow_type string, 2 version ?string, 3 summary string, 4 input_schema ?string",
+    "WorkflowInterface": (
+        "1 workflow_type string, 2 version ?string, 3 summary string, 4 input_schema ?string, 5 on_failure ?string, "
+        "6 on_failure_queue ?string, 7 timeout_us ?int64"
+    ),
     "SetDefaultVersionRequest": "1 namespace string, 2 workflow_type string, 3 version ?string, 4 force bool",
     "SetDefaultVersionResponse": "",
     "MoveWorkflowsRequest": (

@@ -8,13 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 import kagzi
 from kagzi import FailedRun, InvalidRequest, Kagzi, NonRetryable, Retry, RunStatus
 from kagzi.api.handling import failure_handlers
+from kagzi.api.operations import StartRun
+from kagzi.clock import SystemClock
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.failure import SEALED
+from kagzi.core.instant import SECOND
+from kagzi.ids import RandomIds
+
+IDS = RandomIds(SystemClock().now)
 
 
 @dataclass
@@ -59,6 +66,9 @@ class Program:
         async def sleepy() -> None:
             await kagzi.sleep("1h")
 
+        @app.workflow(timeout="1h")
+        async def hasty() -> None: ...
+
         self.notify_ops, self.checkout, self.sleepy = notify_ops, checkout, sleepy
 
     async def until_told(self, count: int) -> list[FailedRun]:
@@ -86,6 +96,29 @@ async def test_a_failed_run_calls_its_handler(home: str) -> None:
         (handler,) = await failure_handlers(app.engine, await workflows.get("default", run.id))
         assert (handler.workflow_type, handler.handles_run_id) == ("notify_ops", run.id)
         assert await failure_handlers(app.engine, handler) == ()
+
+
+async def test_a_run_that_is_started_by_its_name_calls_the_handler_of_its_decorator(home: str) -> None:
+    """As commands, HTTP and other languages do. What a start says itself comes first."""
+    program = Program(home)
+    by_name = StartRun(
+        namespace="default", run_id=IDS.run_id(), workflow_type="checkout", task_queue="default", input=b'[{"id":"1"}]'
+    )
+    async with program.app as app, app.worker():
+        start = app.engine.workflows.start
+        failed_run = await start(by_name)
+        (failed,) = await program.until_told(1)
+        assert failed.run_id == failed_run.run_id
+        other = await start(msgspec.structs.replace(by_name, run_id=IDS.run_id(), on_failure="sleepy"))
+        async with asyncio.timeout(20):
+            while next(each.workflow for each in (await app.runs()).items) != "sleepy":
+                await asyncio.sleep(0.02)
+        named = msgspec.structs.replace(by_name, run_id=IDS.run_id(), workflow_type="hasty", input=b"[]")
+        hasty = [await start(named)]
+        hasty.append(await start(msgspec.structs.replace(named, run_id=IDS.run_id(), timeout=7 * SECOND)))
+        runs = [await app.engine.workflows.get("default", each.run_id) for each in (*hasty, other)]
+        lengths = [None if run.deadline_at is None else run.deadline_at - run.created_at for run in runs]
+        assert lengths == [3600 * SECOND, 7 * SECOND, None]
 
 
 async def test_a_handler_with_a_codec_reads_what_the_run_was_given(home: str) -> None:

@@ -96,6 +96,11 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
     if sys.stdout.isatty():
         named = "every version" if found.version is None else f"version {found.version}"
         output.prose(f"{found.workflow_type}, {named}{': ' if found.summary else ''}{found.summary}")
+        if found.timeout is not None:
+            output.prose(f"Its runs time out after {format_span(found.timeout)}.")
+        if found.on_failure is not None:
+            queue = "" if found.on_failure_queue is None else f" in queue {found.on_failure_queue}"
+            output.prose(f"Runs of it that fail start {found.on_failure}{queue}.")
         click.echo()
     if parameters is None:
         output.note("its worker does not say what it takes; input is JSON: an array by position, an object by name")

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kagzi.core.instant import Instant
+from kagzi.core.duration import LONGEST, format_span
+from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import check_name, check_text
 from kagzi.errors import InvalidRequest
 
@@ -27,6 +28,20 @@ class WorkflowInterface(Struct, frozen=True, kw_only=True):
     # JSON Schema of its parameters, an object by name. `x-kagzi-positional` says how many of them may be given by
     # position. None: it is not known, or larger than is kept.
     input_schema: str | None = None
+    # What its decorator gives to runs whose start says nothing about it.
+    on_failure: str | None = None
+    on_failure_queue: str | None = None
+    timeout: Span | None = None
+
+
+class StartDefaults(Struct, frozen=True):
+    """What a start by name gets, which knows no more of the workflow than that: the version, and what the decorator of
+    that version says about runs."""
+
+    version: str
+    on_failure: str | None = None
+    on_failure_queue: str | None = None
+    timeout: Span | None = None
 
 
 def check_interfaces(interfaces: Sequence[WorkflowInterface], most: int) -> None:
@@ -43,6 +58,14 @@ def check_interfaces(interfaces: Sequence[WorkflowInterface], most: int) -> None
                 f"summary of {each.workflow_type} has {len(each.summary)} characters; at most {SUMMARY_CHARACTERS} "
                 "are allowed"
             )
+        if each.on_failure is not None:
+            check_name(each.on_failure, f"on_failure of {each.workflow_type}")
+        if each.on_failure_queue is not None:
+            check_name(each.on_failure_queue, f"on_failure_queue of {each.workflow_type}")
+            if each.on_failure is None:
+                raise InvalidRequest(f"on_failure_queue of {each.workflow_type} goes with on_failure")
+        if each.timeout is not None and not 1 <= each.timeout <= LONGEST:
+            raise InvalidRequest(f"timeout of {each.workflow_type} must be from 1 µs to {format_span(LONGEST)}")
         if each.input_schema is not None:
             total += _check_schema(each.input_schema, f"input_schema of {each.workflow_type}")
     if total > SCHEMAS_BYTES:

@@ -2,8 +2,8 @@
 
 A start in Python names the version of the workflow it is called on. Starts by name (commands, HTTP, an empty version on
 the wire) say None, and that is what reaches the engine. Here it becomes a version, before a place is reserved for the
-run: adopters are asked for one of this version. What was looked up counts for a second, so that is how long a new
-default may take to reach every process.
+run: adopters are asked for one of this version. What the decorator of the workflow says of its runs comes with it. What
+was looked up counts for a second, so that is how long a new default may take to reach every process.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from kagzi.api.operations import StartRun
 from kagzi.core.instant import Span
 from kagzi.core.limits import check_id, check_name
-from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
+from kagzi.core.versions import CheckedRun, MovedRuns, StartDefaults, Versions, WorkflowInterface
 from kagzi.core.workflow_report import WorkflowReport, make_report
 from kagzi.engine.remembered import Remembered
 from kagzi.engine.wakeups import Wakeups
@@ -48,21 +50,35 @@ class VersionRegistry:
         self._reports = Remembered[tuple[str, str | None], WorkflowReport](
             lambda report: report.runs, least=_REPORT_SECONDS
         )
-        self._found: dict[tuple[str, str], tuple[float, str]] = {}  # and when it was asked for
-        self._looking: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._found: dict[tuple[str, str], tuple[float, StartDefaults]] = {}  # and when it was asked for
+        self._looking: dict[tuple[str, str], asyncio.Task[StartDefaults]] = {}
 
     # What starts ask.
 
-    def looked_up(self, namespace: str, workflow_type: str) -> str | None:
-        """Returns the version of a start that names none, if it was looked up within the last second."""
-        at, version = self._found.get((namespace, workflow_type), (0.0, None))
-        return version if version is not None and self._loop.time() - at <= _FRESH_SECONDS else None
+    def completed(self, start: StartRun) -> StartRun | None:
+        """Returns a start that names its version; None if that has to be looked up first (`complete`). One that names
+        none gets what the decorator says, too, as starts in Python do: what handles its failure, and its timeout."""
+        if start.version is not None:
+            return start
+        defaults = self._looked_up(start.namespace, start.workflow_type)
+        return None if defaults is None else _with_defaults(start, defaults)
 
-    async def resolve_version(self, namespace: str, workflow_type: str) -> str:
-        """Returns the version of a start that names none. Callers that ask at the same time share one query."""
-        version = self.looked_up(namespace, workflow_type)
-        if version is not None:
-            return version
+    async def complete(self, start: StartRun) -> StartRun:
+        """Returns a start that names its version, as `completed` does."""
+        if start.version is not None:
+            return start
+        return _with_defaults(start, await self._resolve(start.namespace, start.workflow_type))
+
+    def _looked_up(self, namespace: str, workflow_type: str) -> StartDefaults | None:
+        """Returns what was looked up within the last second."""
+        at, defaults = self._found.get((namespace, workflow_type), (0.0, None))
+        return defaults if defaults is not None and self._loop.time() - at <= _FRESH_SECONDS else None
+
+    async def _resolve(self, namespace: str, workflow_type: str) -> StartDefaults:
+        """Looks up what a start gets that names no version. Callers that ask at the same time share one query."""
+        defaults = self._looked_up(namespace, workflow_type)
+        if defaults is not None:
+            return defaults
         key = (namespace, workflow_type)
         task = self._looking.get(key)
         if task is None:
@@ -70,16 +86,16 @@ class VersionRegistry:
             task.add_done_callback(lambda done: self._looked(key, done))
         return await asyncio.shield(task)
 
-    async def _look_up(self, key: tuple[str, str]) -> str:
+    async def _look_up(self, key: tuple[str, str]) -> StartDefaults:
         begun = self._loop.time()  # what changes while the question is under way may not be in its answer
-        version = await self._store.versions.resolve(*key)
+        defaults = await self._store.versions.resolve(*key)
         if self._looking.get(key) is asyncio.current_task():  # else it has changed meanwhile
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
-            self._found[key] = (begun, version)
-        return version
+            self._found[key] = (begun, defaults)
+        return defaults
 
-    def _looked(self, key: tuple[str, str], task: asyncio.Task[str]) -> None:
+    def _looked(self, key: tuple[str, str], task: asyncio.Task[StartDefaults]) -> None:
         if self._looking.get(key) is task:
             del self._looking[key]
         if not task.cancelled():
@@ -107,7 +123,7 @@ class VersionRegistry:
     async def describe(self, namespace: str, workflow_type: str, version: str | None = None) -> WorkflowInterface:
         check_name(namespace, "namespace")
         check_name(workflow_type, "workflow type")
-        wanted = await self.resolve_version(namespace, workflow_type) if version is None else version
+        wanted = (await self._resolve(namespace, workflow_type)).version if version is None else version
         check_name(wanted, "version")
         found = await self._store.versions.read_interface(namespace, workflow_type, wanted)
         if found is None:
@@ -198,6 +214,15 @@ class VersionRegistry:
             f"no worker has ever offered version {version} of workflow {workflow_type} in namespace {namespace}; "
             f"known are {names}. Force it if one will"
         )
+
+
+def _with_defaults(start: StartRun, defaults: StartDefaults) -> StartRun:
+    if start.on_failure is None and defaults.on_failure is not None:
+        start = replace(start, on_failure=defaults.on_failure, on_failure_queue=defaults.on_failure_queue)
+    timeout = start.timeout
+    if timeout is None and start.deadline_at is None:
+        timeout = defaults.timeout
+    return replace(start, version=defaults.version, timeout=timeout)
 
 
 def _check_move(namespace: str, workflow_type: str, from_version: str, to_version: str) -> None:

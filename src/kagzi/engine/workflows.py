@@ -111,21 +111,16 @@ class Workflows:
             log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight, extra=about)
         if not self._namespaces.admits(start.namespace):
             return self._loop.create_task(self._start_if_admitted(start, weight))
-        if start.version is None:
-            version = self._versions.looked_up(start.namespace, start.workflow_type)
-            if version is None:
-                return self._loop.create_task(self._start_if_admitted(start, weight))
-            start = replace(start, version=version)
-        return self._start(start, weight)
+        completed = self._versions.completed(start)
+        if completed is None:
+            return self._loop.create_task(self._start_if_admitted(start, weight))
+        return self._start(completed, weight)
 
     async def admit(self, start: StartRun) -> StartRun:
         """Returns a start as a store takes it, if it may be made; for `start_in`."""
         self._check(start)
         await self._namespaces.admit(start.namespace)
-        if start.version is None:
-            version = await self._versions.resolve_version(start.namespace, start.workflow_type)
-            start = replace(start, version=version)
-        return replace(start, lease=None)
+        return replace(await self._versions.complete(start), lease=None)
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
         """Writes an admitted start in the transaction of a connection of the caller's own. It is there, and workers
@@ -384,10 +379,7 @@ class Workflows:
 
     async def _start_if_admitted(self, start: StartRun, weight: int) -> Started:
         await self._namespaces.admit(start.namespace)
-        if start.version is None:
-            version = await self._versions.resolve_version(start.namespace, start.workflow_type)
-            start = replace(start, version=version)
-        return await self._start(start, weight)
+        return await self._start(await self._versions.complete(start), weight)
 
 
 def _expire(reply: Reply[Run | None]) -> None:

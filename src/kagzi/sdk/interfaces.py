@@ -16,11 +16,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.limits import check_text
 from kagzi.core.survival import secrets
 from kagzi.core.values import read_plain, supported, to_json
 from kagzi.core.versions import SCHEMA_BYTES, SCHEMAS_BYTES, SUMMARY_CHARACTERS, WorkflowInterface
 from kagzi.errors import InvalidRequest
+from kagzi.sdk.definitions.options import FailureHandler
 from kagzi.sdk.signature import Signature
 
 logger = logging.getLogger("kagzi.worker")
@@ -34,6 +36,8 @@ class Described(Protocol):
 
     name: str
     version: str
+    timeout: Duration | None
+    on_failure: FailureHandler | None
 
     @property
     def signature(self) -> Signature: ...
@@ -65,6 +69,9 @@ def describe_all(workflows: Iterable[Described]) -> tuple[WorkflowInterface, ...
                 version=workflow.version,
                 summary=summary_of(workflow),
                 input_schema=schema,
+                on_failure=None if workflow.on_failure is None else workflow.on_failure.name,
+                on_failure_queue=None if workflow.on_failure is None else workflow.on_failure.queue,
+                timeout=None if workflow.timeout is None else parse_duration(workflow.timeout, "timeout"),
             )
         )
     return tuple(made)

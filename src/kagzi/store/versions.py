@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kagzi.api.workers import Registration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import RunStatus
-from kagzi.core.versions import FIRST_VERSION, Versions, WorkflowVersion
+from kagzi.core.versions import FIRST_VERSION, Versions, WorkflowInterface, WorkflowVersion
 from kagzi.store.counting import Seen, cut_short
 
 SEEN_AGAIN: Final[Span] = 3600 * SECOND  # workers that come and go all day write once an hour that a type was seen
@@ -20,12 +20,35 @@ MOST_WORKERS: Final = 10_000  # looked at for who is online
 EVERY_VERSION: Final = ""
 
 
-def interfaces_of(worker: Registration) -> dict[tuple[str, str], tuple[str, str | None]]:
-    """Returns summary and schema by workflow and version, of those that the worker describes."""
+Told = tuple[str | None, str | None, str | None, str | None, Span | None]  # the columns that tell of a type
+NOTHING_TOLD: Final[Told] = (None, None, None, None, None)
+
+
+def interfaces_of(worker: Registration) -> dict[tuple[str, str], Told]:
+    """Returns what the worker tells of its types, by workflow and version."""
     return {
-        (each.workflow_type, each.version or EVERY_VERSION): (each.summary, each.input_schema)
+        (each.workflow_type, each.version or EVERY_VERSION): (
+            each.summary,
+            each.input_schema,
+            each.on_failure,
+            each.on_failure_queue,
+            each.timeout,
+        )
         for each in worker.interfaces
     }
+
+
+def interface_of(name: str, version: str, told: Told) -> WorkflowInterface:
+    summary, input_schema, on_failure, on_failure_queue, timeout = told
+    return WorkflowInterface(
+        workflow_type=name,
+        version=version or None,
+        summary=summary or "",
+        input_schema=input_schema,
+        on_failure=on_failure,
+        on_failure_queue=on_failure_queue,
+        timeout=timeout,
+    )
 
 
 def assemble(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
+from kagzi.core.instant import SECOND
 from kagzi.core.versions import WorkflowInterface, WorkflowVersion
 from kagzi.ports.documents.common import NOTHING, Count, Moment, moment
 
@@ -32,12 +33,16 @@ class VersionDocument(Struct, frozen=True, kw_only=True):
 
 class InterfaceDocument(Struct, frozen=True, kw_only=True):
     """What a version of a workflow is for and what it takes, as its worker says. `input_schema` is JSON Schema of its
-    parameters, an object by name; null: it is not known. `version` null: every version."""
+    parameters, an object by name; null: it is not known. `version` null: every version. `on_failure`,
+    `on_failure_queue` and `timeout_seconds` count for runs whose start says nothing about them."""
 
     workflow: str
     version: str | None
     summary: str
     input_schema: Raw
+    on_failure: str | None
+    on_failure_queue: str | None
+    timeout_seconds: float | None
 
 
 def interface_document(interface: WorkflowInterface) -> InterfaceDocument:
@@ -47,6 +52,9 @@ def interface_document(interface: WorkflowInterface) -> InterfaceDocument:
         version=interface.version,
         summary=interface.summary,
         input_schema=NOTHING if schema is None else Raw(schema.encode()),
+        on_failure=interface.on_failure,
+        on_failure_queue=interface.on_failure_queue,
+        timeout_seconds=None if interface.timeout is None else interface.timeout / SECOND,
     )
 
 

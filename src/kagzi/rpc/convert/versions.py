@@ -53,6 +53,9 @@ def interface_to_wire(interface: WorkflowInterface) -> WireInterface:
         version=interface.version,
         summary=interface.summary,
         input_schema=interface.input_schema,
+        on_failure=interface.on_failure,
+        on_failure_queue=interface.on_failure_queue,
+        timeout_us=interface.timeout,
     )
 
 
@@ -62,4 +65,7 @@ def interface_from_wire(interface: WireInterface) -> WorkflowInterface:
         version=interface.version if interface.HasField("version") else None,
         summary=interface.summary,
         input_schema=interface.input_schema if interface.HasField("input_schema") else None,
+        on_failure=interface.on_failure if interface.HasField("on_failure") else None,
+        on_failure_queue=interface.on_failure_queue if interface.HasField("on_failure_queue") else None,
+        timeout=interface.timeout_us if interface.HasField("timeout_us") else None,
     )

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 from kagzi.api.workers import Registration
 from kagzi.core import versions
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import CheckedRun, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import CheckedRun, StartDefaults, WorkflowInterface, WorkflowVersion
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.runs import count_live_runs
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.versions import MovedPage
-from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble, interfaces_of
+from kagzi.store.versions import (
+    EVERY_VERSION,
+    MOST_QUEUES,
+    MOST_WORKERS,
+    NOTHING_TOLD,
+    SEEN_AGAIN,
+    assemble,
+    interface_of,
+    interfaces_of,
+)
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -35,9 +44,9 @@ class Versions(Noun):
     """See `store.protocol.versions.Versions`."""
 
     @asks
-    async def resolve(self, connection: Connection, namespace: str, workflow_type: str) -> str:
-        version: str = (await connection.fetch(_RESOLVE_VERSION, namespace, workflow_type))[0]["version"]
-        return version
+    async def resolve(self, connection: Connection, namespace: str, workflow_type: str) -> StartDefaults:
+        [found] = await connection.fetch(_RESOLVE_VERSION, namespace, workflow_type)
+        return StartDefaults(*found)
 
     @asks
     async def set_default(
@@ -79,12 +88,8 @@ class Versions(Noun):
         self, connection: Connection, namespace: str, workflow_type: str, version: str
     ) -> WorkflowInterface | None:
         for row in await connection.fetch(_READ_INTERFACE, namespace, workflow_type, version):
-            return WorkflowInterface(
-                workflow_type=row["workflow_type"],
-                version=row["version"] or None,
-                summary=row["summary"] or "",
-                input_schema=row["input_schema"],
-            )
+            name, found, *told = row
+            return interface_of(name, found, (told[0], told[1], told[2], told[3], told[4]))
         return None
 
     @asks
@@ -135,7 +140,7 @@ class Versions(Noun):
 async def remember_types(connection: Connection, worker: Registration, now: Instant | None) -> None:
     if worker.types:
         described = interfaces_of(worker)
-        tells = [described.get((each.name, each.version or EVERY_VERSION), (None, None)) for each in worker.types]
+        tells = [described.get((each.name, each.version or EVERY_VERSION), NOTHING_TOLD) for each in worker.types]
         await connection.execute(
             _REMEMBER_TYPES,
             now,
@@ -147,8 +152,7 @@ async def remember_types(connection: Connection, worker: Registration, now: Inst
             SEEN_AGAIN,
             [offered.name for offered in worker.types if offered.queue is not None],
             MOST_QUEUES,
-            [summary for summary, _ in tells],
-            [schema for _, schema in tells],
+            *([told[column] for told in tells] for column in range(len(NOTHING_TOLD))),
         )
 
 

@@ -10,20 +10,31 @@ import msgspec
 from kagzi.api.workers import Registration
 from kagzi.core import versions
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import CheckedRun, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import CheckedRun, StartDefaults, WorkflowInterface, WorkflowVersion
 from kagzi.store.protocol.versions import MovedPage
 from kagzi.store.sqlite.nouns import Noun, reads, writes
 from kagzi.store.sqlite.runs import count_live_runs
 from kagzi.store.sqlite.statements import execute
-from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble, interfaces_of
+from kagzi.store.versions import (
+    EVERY_VERSION,
+    MOST_QUEUES,
+    MOST_WORKERS,
+    NOTHING_TOLD,
+    SEEN_AGAIN,
+    assemble,
+    interface_of,
+    interfaces_of,
+)
 
 
 class Versions(Noun):
     """See `store.protocol.versions.Versions`."""
 
     @reads
-    def resolve(self, connection: sqlite3.Connection, namespace: str, workflow_type: str) -> str:
-        return resolve_version(connection, namespace, workflow_type)
+    def resolve(self, connection: sqlite3.Connection, namespace: str, workflow_type: str) -> StartDefaults:
+        version = resolve_version(connection, namespace, workflow_type)
+        told = execute(connection, "read_interface", (namespace, workflow_type, version)).fetchone()
+        return StartDefaults(version, *(() if told is None else told[4:]))
 
     @writes
     def set_default(
@@ -68,8 +79,8 @@ class Versions(Noun):
         row = execute(connection, "read_interface", (namespace, workflow_type, version)).fetchone()
         if row is None:
             return None
-        name, found, summary, schema = row
-        return WorkflowInterface(workflow_type=name, version=found or None, summary=summary or "", input_schema=schema)
+        name, found, *told = row
+        return interface_of(name, found, (told[0], told[1], told[2], told[3], told[4]))
 
     @writes
     def move_runs(
@@ -116,7 +127,7 @@ def remember_types(connection: sqlite3.Connection, worker: Registration, now: In
     described = interfaces_of(worker)
     for offered in sorted(set(worker.types), key=lambda each: (each.name, each.version or EVERY_VERSION)):
         key = (offered.name, offered.version or EVERY_VERSION)
-        before, seen_at, *told = known.get(key, ((), None, None, None))
+        before, seen_at, *told = known.get(key, ((), None, *NOTHING_TOLD))
         queues = [offered.queue] if offered.queue is not None else sorted({*before, *worker.queues})[:MOST_QUEUES]
         tells = described.get(key, told)  # a worker that tells nothing leaves what others have told
         if seen_at is None or seen_at <= now - SEEN_AGAIN or set(queues) != set(before) or list(tells) != told:

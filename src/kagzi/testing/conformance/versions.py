@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kagzi.api.operations import CompleteRun, FailRun, Fork, ParkRun, RepeatRun, Started, StartRun
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
-from kagzi.core.versions import FIRST_VERSION, CheckedRun, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import FIRST_VERSION, CheckedRun, StartDefaults, WorkflowInterface, WorkflowVersion
 from kagzi.core.worker import WorkflowType
 from kagzi.store import counting
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
@@ -63,10 +63,32 @@ class TestInterfaces:
         assert await bench.store.versions.read_interface(NAMESPACE, TYPE, "1") == interface(None, "Any.")
         assert await bench.store.versions.read_interface(NAMESPACE, TYPE, "2") == interface("2", "The second.")
 
+    async def test_starts_by_name_get_what_was_told_of_their_version(self, bench: Bench) -> None:
+        resolve = bench.store.versions.resolve
+        assert await resolve(NAMESPACE, TYPE) == StartDefaults(FIRST_VERSION)
+        told = replace(interface("1", ""), on_failure="notify", on_failure_queue="ops", timeout=HOUR)
+        await offer(bench, "1", interfaces=(told,))
+        assert await resolve(NAMESPACE, TYPE) == StartDefaults("1", "notify", "ops", HOUR)
+        assert await bench.store.versions.read_interface(NAMESPACE, TYPE, "1") == told
+        bench.clock.advance(2 * HOUR)
+        await offer(bench, "1")
+        assert await resolve(NAMESPACE, TYPE) == StartDefaults("1", "notify", "ops", HOUR), "nothing was told"
+        told = replace(interface("1", ""), timeout=SECOND)
+        await offer(bench, "1", interfaces=(told,))
+        assert await resolve(NAMESPACE, TYPE) == StartDefaults("1", timeout=SECOND)
+        bench.clock.advance(SECOND)
+        await offer(bench, "2")
+        assert await resolve(NAMESPACE, TYPE) == StartDefaults("2"), "each version has its own"
+        assert await resolve("tenant", TYPE) == StartDefaults(FIRST_VERSION)
+        told = replace(interface(None, ""), on_failure="notify")
+        await offer(bench, None, interfaces=(told,))
+        await bench.store.versions.set_default(NAMESPACE, TYPE, "7", True)
+        assert await resolve(NAMESPACE, TYPE) == StartDefaults("7", "notify"), "of workers that execute every version"
+
 
 class TestDefaultVersions:
     async def test_a_workflow_that_nobody_has_offered_has_the_first_version(self, bench: Bench) -> None:
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == FIRST_VERSION
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == FIRST_VERSION
         assert await listed(bench) == {}
 
     async def test_the_version_first_seen_last_is_the_default(self, bench: Bench) -> None:
@@ -75,7 +97,7 @@ class TestDefaultVersions:
         await offer(bench, "1")
         bench.clock.advance(2 * HOUR)
         await offer(bench, "2")  # it was there first, however often it comes back
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "1"
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == "1"
         assert [each.version for each in (await listed(bench)).values()] == ["1", "2"]
 
     @pytest.mark.parametrize(("offered", "newest"), [(("9", "10"), "10"), (("b", "a"), "b"), (("2", "1.5"), "1.5")])
@@ -83,18 +105,18 @@ class TestDefaultVersions:
         self, bench: Bench, offered: tuple[str, ...], newest: str
     ) -> None:
         await offer(bench, *offered)
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == newest
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == newest
 
     async def test_a_default_that_is_set_counts_until_it_is_taken_back(self, bench: Bench) -> None:
         await offer(bench, "1")
         bench.clock.advance(SECOND)
         await offer(bench, "2")
         assert await bench.store.versions.set_default(NAMESPACE, TYPE, "1", False)
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "1"
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == "1"
         versions = await listed(bench)
         assert [(each.default, each.chosen) for each in versions.values()] == [(False, False), (True, True)]
         assert await bench.store.versions.set_default(NAMESPACE, TYPE, "2", False)
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "2"
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == "2"
         assert await bench.store.versions.set_default(NAMESPACE, TYPE, None, False)
         versions = await listed(bench)
         assert [(each.default, each.chosen) for each in versions.values()] == [(True, False), (False, False)]
@@ -102,24 +124,24 @@ class TestDefaultVersions:
     async def test_a_version_that_nobody_has_offered_is_refused_unless_forced(self, bench: Bench) -> None:
         await offer(bench, "1")
         assert not await bench.store.versions.set_default(NAMESPACE, TYPE, "2", False)
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "1"
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == "1"
         assert await bench.store.versions.set_default(NAMESPACE, TYPE, "2", True)
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "2"
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == "2"
         assert (await listed(bench))["2"].first_seen_at is None
 
     async def test_workers_that_execute_every_version_offer_any(self, bench: Bench) -> None:
         await offer(bench, None)
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == FIRST_VERSION
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == FIRST_VERSION
         assert await bench.store.versions.set_default(NAMESPACE, TYPE, "7", False)
-        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "7"
+        assert (await bench.store.versions.resolve(NAMESPACE, TYPE)).version == "7"
         versions = await listed(bench)
         assert {version: each.workers for version, each in versions.items()} == {None: 1, "7": 1}
 
     async def test_namespaces_and_workflows_do_not_share_versions(self, bench: Bench) -> None:
         await offer(bench, "2")
         await bench.store.versions.set_default(NAMESPACE, TYPE, "2", False)
-        assert await bench.store.versions.resolve("tenant", TYPE) == FIRST_VERSION
-        assert await bench.store.versions.resolve(NAMESPACE, "refund") == FIRST_VERSION
+        assert (await bench.store.versions.resolve("tenant", TYPE)).version == FIRST_VERSION
+        assert (await bench.store.versions.resolve(NAMESPACE, "refund")).version == FIRST_VERSION
         assert not await bench.store.versions.set_default("tenant", TYPE, "2", False)
         assert (await bench.store.versions.read("tenant", None, 100, STALE)).items == ()
 
