@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kagzi.core.versions import FIRST_VERSION
+from kagzi.core.versions import FIRST_VERSION, StartDefaults
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import Unavailable
 from tests.engine.support import SlotWorker, count_calls, new_engine, new_registration, new_start, run
@@ -67,18 +67,18 @@ def test_an_answer_that_a_new_default_has_overtaken_is_not_kept() -> None:
         async with new_engine() as engine:
             ask, asked = engine.store.versions.resolve, asyncio.Event()
 
-            async def slow(namespace: str, workflow_type: str) -> str:
+            async def slow(namespace: str, workflow_type: str) -> StartDefaults:
                 found = await ask(namespace, workflow_type)
                 asked.set()
                 await asyncio.sleep(0.1)
                 return found
 
             engine.store.versions.resolve = slow  # type: ignore[method-assign]
-            early = asyncio.ensure_future(engine.versions.resolve_version("default", "order"))
+            early = asyncio.ensure_future(engine.versions.resolve("default", "order"))
             await asked.wait()
             await engine.versions.set_default("default", "order", "9", force=True)
-            assert await early == FIRST_VERSION
-            assert await engine.versions.resolve_version("default", "order") == "9"
+            assert (await early).version == FIRST_VERSION
+            assert (await engine.versions.resolve("default", "order")).version == "9"
 
     run(main)
 

@@ -67,14 +67,14 @@ class VersionRegistry:
         """Returns a start that names its version, as `completed` does."""
         if start.version is not None:
             return start
-        return _with_defaults(start, await self._resolve(start.namespace, start.workflow_type))
+        return _with_defaults(start, await self.resolve(start.namespace, start.workflow_type))
 
     def _looked_up(self, namespace: str, workflow_type: str) -> StartDefaults | None:
         """Returns what was looked up within the last second."""
         at, defaults = self._found.get((namespace, workflow_type), (0.0, None))
         return defaults if defaults is not None and self._loop.time() - at <= _FRESH_SECONDS else None
 
-    async def _resolve(self, namespace: str, workflow_type: str) -> StartDefaults:
+    async def resolve(self, namespace: str, workflow_type: str) -> StartDefaults:
         """Looks up what a start gets that names no version. Callers that ask at the same time share one query."""
         defaults = self._looked_up(namespace, workflow_type)
         if defaults is not None:
@@ -123,7 +123,7 @@ class VersionRegistry:
     async def describe(self, namespace: str, workflow_type: str, version: str | None = None) -> WorkflowInterface:
         check_name(namespace, "namespace")
         check_name(workflow_type, "workflow type")
-        wanted = (await self._resolve(namespace, workflow_type)).version if version is None else version
+        wanted = (await self.resolve(namespace, workflow_type)).version if version is None else version
         check_name(wanted, "version")
         found = await self._store.versions.read_interface(namespace, workflow_type, wanted)
         if found is None:
