@@ -148,7 +148,9 @@ class Operators:
             run_at_once(self._world.watched.limits.resume(NAMESPACE, scope, name))
 
     def _clear(self) -> None:
-        """What was set, that is: what workers declare stays."""
+        """What was set, that is: what workers declare stays. And what was paused by a process that had been stopped in
+        the middle of it, and went on after the others were told to resume."""
+        self._resume()
         for scope, name in self._limited:
             run_at_once(self._world.watched.limits.change(NAMESPACE, scope, name, LimitChange()))
 

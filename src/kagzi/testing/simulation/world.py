@@ -46,6 +46,7 @@ from kagzi.testing.virtual import Deadlock, Livelock, VirtualLoop
 # after ten leases and the pauses between them, which is all but a minute of it. A parent that is tried again starts
 # such a child anew, and has as many times as long (`orders.patience_with`).
 PATIENCE = 400.0
+_EXTENSIONS = 3  # how often patience begins anew with the run that was born last
 
 
 class World:
@@ -100,6 +101,7 @@ class World:
             self.orders += draw_bulk(Random(f"{streams} runs {seed}"), self.until)
         self._by_input = {input_of(order): order for order in self.orders}
         self._patience = PATIENCE * max(patience_with(order) for order in self.orders)
+        self._last_birth, self._extensions = 0.0, 0
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))
         self._living = list(self.nodes)
@@ -236,6 +238,11 @@ class World:
                 node.process.cut_off = True
 
     def _out_of_patience(self) -> None:
+        rest = self._last_birth + self._patience - self.host.time()
+        if rest > 0 and self._extensions < _EXTENSIONS:  # a run that crashes its worker takes minutes to be given up
+            self._extensions += 1
+            self.host.call_later(rest, self._out_of_patience)
+            return
         stuck = [
             f"{run.run_id} is {run.status}, available_at {run.available_at}, lease until {run.lease_expires_at}"
             for run in self.checker.runs.values()
@@ -327,6 +334,7 @@ class World:
 
     def born(self, namespace: str, run_id: str) -> None:
         """There is a new run: from now on it can be told something."""
+        self._last_birth = self.host.time()
         run = run_at_once(self.store.runs.get(namespace, run_id))
         assert run is not None
         order = None if run.parent_run_id is not None else self._by_input.get((run.workflow_type, run.input))
