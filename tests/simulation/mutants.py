@@ -15,7 +15,8 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.step import Step
 from kagzi.engine.wakeups import Wakeups
 from kagzi.sdk.replay.execution import Execution
-from kagzi.sdk.replay.loop import Timer, WorkflowLoop
+from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.replay.tasks import Timer
 from kagzi.sdk.signature import Signature
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.engine_clock import Bounds, EngineClock

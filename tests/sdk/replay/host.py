@@ -25,9 +25,9 @@ from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepStatus
 from kagzi.sdk.replay.calls import call_step, child_call
 from kagzi.sdk.replay.execution import Execution
-from kagzi.sdk.replay.loop import WorkflowTask
 from kagzi.sdk.replay.outcome import Outcome
 from kagzi.sdk.replay.recorded import run_to_replay
+from kagzi.sdk.replay.tasks import WorkflowTask
 from kagzi.sdk.replay.waits import ChildWait, StepCall, Wait
 
 START = 1_700_000_000 * SECOND

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kagzi.sdk.replay.calls import call_step
-from kagzi.sdk.replay.loop import Evicted
+from kagzi.sdk.replay.unwinding import Evicted
 from tests.sdk.replay.host import Crashed, Host, step
 from tests.sdk.replay.workflows import Workflow, finish, value
 

@@ -28,8 +28,9 @@ from kagzi.sdk.replay import steps
 from kagzi.sdk.replay.children import Children
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.journal import Journal
-from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask
+from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.replay.steps import Steps
+from kagzi.sdk.replay.tasks import WorkflowTask
 from kagzi.sdk.replay.waits import ChildWait, StepCall
 from tests.sdk.replay import checks
 from tests.sdk.replay.host import Host, JsonCodec

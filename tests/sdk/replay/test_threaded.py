@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
-from kagzi.sdk.replay.loop import Evicted
 from kagzi.sdk.replay.threaded import Suspended, Threads, current_bridge, in_turn, run_in_thread
+from kagzi.sdk.replay.unwinding import Evicted
 from tests.sdk.replay import checks
 from tests.sdk.replay.host import Crashed, Host, current, describe, step
 from tests.sdk.replay.programs import Node, Returns, make_sequence, random_sequence

@@ -71,10 +71,11 @@ from kagzi.sdk.replay.continuing import ContinueAsNew, caught, is_asked
 from kagzi.sdk.replay.effects import Effects
 from kagzi.sdk.replay.inbox import SignalInbox
 from kagzi.sdk.replay.journal import Journal
-from kagzi.sdk.replay.loop import Timer, WorkflowLoop, WorkflowTask
+from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.replay.outcome import Outcome
 from kagzi.sdk.replay.recorded import Recorded
 from kagzi.sdk.replay.steps import Steps
+from kagzi.sdk.replay.tasks import Timer, WorkflowTask
 from kagzi.sdk.replay.waits import SignalWait, StepCall, Wait
 
 logger = logging.getLogger("kagzi.workflow")

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import ctypes
 import io
 import logging
 import sys
@@ -40,12 +39,12 @@ from sys import get_asyncgen_hooks, set_asyncgen_hooks
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 
-from msgspec import Struct
-
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.scope import Scope
+from kagzi.sdk.replay.tasks import Handle, Timer, WorkflowTask
 from kagzi.sdk.replay.unawaited import Unawaited, unstarted
+from kagzi.sdk.replay.unwinding import Evicted, close_unstarted, untie, unwind, unwind_generator
 
 if TYPE_CHECKING:
     from kagzi.sdk.replay.execution import Execution
@@ -65,19 +64,11 @@ _MOST_REFUSALS = 1_000
 # A workflow that runs so many callbacks without waiting for anything never will.
 _CALLBACKS_BETWEEN_LOOKS = range(1_000)
 _MOST_LOOKS = 1_000
-# How often a coroutine is told to end.
-_MOST_ROUNDS = 8
 _is_done = methodcaller("done")
-# TaskGroup of these versions forgets to call uncancel() in one case.
-_FORGETFUL_GROUPS = sys.version_info < (3, 13)
 
 
 # What becomes of a call of workflow code that blocks.
 BlockingCalls: TypeAlias = Literal["warn", "error", "off"]
-
-
-class Evicted(BaseException):
-    """Raised by every durable call while a run is being let go of. Never recorded, never shown."""
 
 
 class _Gone:
@@ -88,83 +79,6 @@ class _Gone:
 
 
 _GONE = _Gone()
-
-
-class Handle(Struct, eq=False):
-    """A callback that is ready to run."""
-
-    callback: Callable[..., object]
-    args: tuple[Any, ...]
-    context: Context
-    _cancelled: bool = False
-
-    def cancel(self) -> None:
-        self._cancelled = True
-
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-
-class Timer(Handle, eq=False, kw_only=True):
-    """A callback that is due at an instant. Costs nothing unless the run has nothing else to do."""
-
-    loop: WorkflowLoop
-    _when: float
-    # Due times are compared in whole microseconds: floats near 2e9 are that coarse, and the store counts so too.
-    due_at: Instant
-    number: int
-    step_id: str
-    created_at: Instant
-
-    def when(self) -> float:
-        return self._when
-
-    def cancel(self) -> None:
-        if not self._cancelled:
-            self._cancelled = True
-            self.callback, self.args = _nothing, ()
-            self.loop.timer_cancelled()
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self.due_at, self.number) < (other.due_at, other.number)
-
-
-class WorkflowTask(asyncio.Task[Any]):
-    """A task of a workflow: hashed by its creation number, with the scope its steps are counted in."""
-
-    def __init__(
-        self, coro: Coroutine[Any, Any, Any], loop: WorkflowLoop, scope: Scope, number: int, context: Context | None
-    ) -> None:
-        # Before super().__init__, which puts the task into a WeakSet and so hashes it.
-        self._hash = number
-        self.scope = scope
-        super().__init__(coro, loop=loop, name=scope.prefix[:-1] or "workflow", context=context)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    if _FORGETFUL_GROUPS:
-
-        def cancel(self, msg: Any | None = None) -> bool:
-            """Cancels the task, and makes up for what TaskGroup forgets.
-
-            When a child fails while its group waits for the others in __aexit__, the group cancels its own task to
-            wake it, swallows the CancelledError, and leaves the request counted. An `asyncio.timeout` around it would
-            later take its own expiry for a cancellation from outside. The request is taken back at once instead.
-            """
-            cancelled = super().cancel(msg)
-            caller = sys._getframe(1)
-            if (
-                cancelled
-                and caller.f_code is asyncio.TaskGroup._on_task_done.__code__
-                and caller.f_locals["self"]._exiting
-            ):
-                self.uncancel()
-            return cancelled
-
-    def set_name(self, value: object) -> None:
-        self.scope.rename(str(value))
-        super().set_name(value)
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
@@ -324,23 +238,23 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _unwind(self) -> None:
         set_asyncgen_hooks(_discard, _discard)
         for generator in self._generators:
-            _close_unstarted(generator)
+            close_unstarted(generator)
         left = [task for task in self._tasks if not task.done()]
         for task in left:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             # As the current task, so that `async with asyncio.timeout(…)` in a `finally:` gets as far as usual.
             asyncio.tasks._enter_task(self, task)
             try:
-                _unwind(task.get_coro())
+                unwind(task.get_coro())
             finally:
                 asyncio.tasks._leave_task(self, task)
         for generator in self._generators:
-            _unwind_generator(generator)
+            unwind_generator(generator)
         for task in left:
             # A task and what it waits for hold each other: each run that is parked would be left to the collector.
             for future in (task, getattr(task, "_fut_waiter", None)):
                 if future is not None:
-                    _untie(future)
+                    untie(future)
 
     def refuse(self) -> None:
         """Refuses a durable call that is made while the run is let go of."""
@@ -572,56 +486,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._generator_limit = max(_FEW, 2 * len(self._generators))
 
 
-def _nothing() -> None:
-    pass
-
-
 def _discard(_generator: AsyncGenerator[Any, Any]) -> None:
     pass
-
-
-# Ending coroutines. They are sent Evicted rather than closed: close() ends an `await generator.aclose()` without ending
-# the generator (until Python 3.13), which the collector would then do.
-
-
-def _unwind(coroutine: Any) -> None:
-    _close_unstarted(coroutine)
-    try:
-        for _ in range(_MOST_ROUNDS):
-            coroutine.throw(Evicted())
-    except BaseException:
-        return
-    _abandon(coroutine)
-
-
-def _untie(future: asyncio.Future[Any]) -> None:
-    """Forgets the callbacks of this future, whose end never comes."""
-    for callback, _ in future._callbacks or ():
-        future.remove_done_callback(callback)
-
-
-def _unwind_generator(generator: AsyncGenerator[Any, Any]) -> None:
-    closing: Any = generator.aclose()
-    try:
-        closing.send(None)
-        for _ in range(_MOST_ROUNDS):
-            closing.throw(Evicted())
-    except BaseException:
-        return
-    _abandon(generator)
-
-
-def _abandon(stubborn: object) -> None:
-    # Collecting it would run its code once more, anywhere, and perhaps for ever, even when the interpreter cleans up
-    # at exit. So one reference is never given back.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(stubborn))
-    logger.warning("%r does not end when its run is let go of, and stays in memory", stubborn)
-
-
-def _close_unstarted(holder: Any) -> None:
-    # Coroutines that a frame has made and not awaited yet would be reported as "never awaited" when the frame goes.
-    for coroutine in unstarted(holder):
-        coroutine.close()
 
 
 _WRAP_FUTURE = asyncio.wrap_future.__code__

@@ -11,7 +11,7 @@ from msgspec import Struct
 from kagzi.core.exceptions import failure_of
 from kagzi.core.failure import Failure, Redact
 from kagzi.errors import NonDeterminismError
-from kagzi.sdk.replay.loop import WorkflowTask
+from kagzi.sdk.replay.tasks import WorkflowTask
 
 
 class Anew(Struct, frozen=True):

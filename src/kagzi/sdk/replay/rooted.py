@@ -7,7 +7,8 @@ from asyncio import _get_running_loop
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask
+from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.replay.tasks import WorkflowTask
 
 
 @contextmanager

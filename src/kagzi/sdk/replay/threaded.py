@@ -19,8 +19,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from kagzi.sdk.replay.loop import Evicted, WorkflowLoop
+from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.replay.side_threads import EngineThread
+from kagzi.sdk.replay.unwinding import Evicted
 
 logger = logging.getLogger("kagzi.workflow")
 
