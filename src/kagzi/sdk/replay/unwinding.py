@@ -53,7 +53,7 @@ def unwind_generator(generator: AsyncGenerator[Any, Any]) -> None:
 
 
 def abandon(stubborn: object) -> None:
-    """Keeps what does not end for good. Collecting it would run its code once more, anywhere, and perhaps for ever, even
+    """Keeps what does not end for good. Collecting it would run its code once more, anywhere and perhaps for ever, even
     when the interpreter cleans up at exit. So one reference is never given back."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(stubborn))
     logger.warning("%r does not end when its run is let go of, and stays in memory", stubborn)

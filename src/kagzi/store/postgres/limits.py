@@ -8,6 +8,7 @@ from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.store.postgres.limit_rows import limit_of
 from kagzi.store.postgres.lines import read_wait, unhold
 from kagzi.store.postgres.nouns import Noun, asks
+from kagzi.store.postgres.prepared import prepare
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.limits import LimitChange, Unheld
 from kagzi.store.workers import changes, columns, smallest
@@ -69,6 +70,7 @@ class Limits(Noun):
         one of them read before; the later of them has read the later state, because it waits for the lock."""
         self.indexes.check(_LINES)
         now = self.now()
+        await prepare(connection, (_LOCK_LIMITS, _LIVE_EXTRAS, _DECLARE_LIMIT, _FORGET_TURNS))
         async with connection.transaction():
             before = [limit_of(row) for row in await connection.fetch(_LOCK_LIMITS, namespace)]
             extras = await connection.fetch(_LIVE_EXTRAS, namespace)

@@ -15,6 +15,7 @@ from kagzi.core.flow import MOST_BEFORE, FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant, Span
 from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
 from kagzi.store.postgres.limit_rows import limit_of
+from kagzi.store.postgres.prepared import prepare
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.limits import Unheld
 
@@ -41,6 +42,10 @@ _COUNT_BEFORE = STATEMENTS["count_before"]
 _COUNT_DUE_BEFORE = STATEMENTS["count_due_before"]
 
 _START = ("", "", "", "", "")
+# What the two transactions send while they hold the limits.
+_UNDER_LIMITS = (_LOCK_LIMITS, _CLOCK, _COUNT_LIMITED, _READ_TURNS)
+_CLAIMING = (*_UNDER_LIMITS, _FIND_DUE_LIMITED, _HOLD_RUNS, _CLAIM_LIMITED, _WRITE_TURNS)
+_UNHOLDING = (*_UNDER_LIMITS, _FIND_LINES, _FREE_LINES, _FORGET_LIMITS, _DELETE_TURNS)
 
 
 async def claim_limited(
@@ -48,6 +53,7 @@ async def claim_limited(
 ) -> tuple[list[asyncpg.Record], bool, bool]:
     """Returns the claims of a poll among runs that are limited, at most so many, whether it should look again (others
     may be behind those that were held), and whether some were held until their turn comes."""
+    await prepare(connection, _CLAIMING)
     async with connection.transaction():
         limits = await _lock(connection, poll.namespace)
         time: Instant = await connection.fetchval(_CLOCK, now)
@@ -102,6 +108,7 @@ async def claim_limited(
 
 
 async def unhold(connection: Connection, namespace: str, after: tuple[str, ...], now: Instant | None) -> Unheld:
+    await prepare(connection, _UNHOLDING)
     async with connection.transaction():
         limits = await _lock(connection, namespace)
         rows = await connection.fetch(_FIND_LINES, now, namespace, *(after or _START), LINES, FREED)
