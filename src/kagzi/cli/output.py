@@ -13,6 +13,7 @@ import msgspec
 from kagzi.cli import layout
 from kagzi.clock import SystemClock
 from kagzi.core.instant import SECOND, Instant, to_datetime
+from kagzi.core.laid_out import whole
 from kagzi.core.page import Page
 from kagzi.core.printable import printable, printable_json
 from kagzi.core.run import Run
@@ -38,7 +39,7 @@ _COLOURS = {
 
 def document(value: object) -> None:
     """Prints one JSON document."""
-    click.echo(printable_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
+    click.echo(printable_json(whole(msgspec.json.encode(value).decode())))
 
 
 def line(value: object) -> None:

@@ -10,11 +10,12 @@ from msgspec import Meta, Struct
 
 from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
 from kagzi.core.duration import parse_duration
+from kagzi.core.laid_out import check_json
 from kagzi.core.limits import REASON_CHARACTERS, STEP_ID_BYTES
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.core.signal import MADE_KEY
 from kagzi.dashboard.asking import AskQuery, EmptyForm, Field, Question, Subject
-from kagzi.dashboard.decoding import is_readable, read_run, written_payload
+from kagzi.dashboard.decoding import read_run, written_payload
 from kagzi.dashboard.inputs import (
     InputForm,
     WrongInput,
@@ -25,7 +26,7 @@ from kagzi.dashboard.inputs import (
     written_values,
 )
 from kagzi.dashboard.shell import path_to
-from kagzi.dashboard.text import whole_payload
+from kagzi.dashboard.text import editable, uneditable
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
 from kagzi.http.problems import BadField, naming
@@ -127,7 +128,7 @@ class Forking(RunQuestion, frozen=True, kw_only=True):
         parameters = await parameters_of(call, run.workflow_type, run.version)
         values = None if parameters is None else values_of(parameters, run.input)
         if parameters is None or values is None:
-            fields = _json_field(run, whole_payload(run.input), "")
+            fields = _json_field(run, None, "")
         else:
             fields = fields_of(parameters, values)
         return self._around(call.query.step or "", fields, run.version, call.host.ids.run_id())
@@ -165,17 +166,26 @@ class Forking(RunQuestion, frozen=True, kw_only=True):
         return await _fork(call, run, None)
 
 
-def _json_field(run: Run, value: str, error: str) -> tuple[Field, ...]:
-    hint = "JSON; changed input is read by steps that run anew"
-    if not is_readable(run.input):
-        hint = "encoded by a codec of the app, which this page cannot read; left empty it stays as it is, else JSON"
+def _json_field(run: Run, written: str | None, error: str) -> tuple[Field, ...]:
+    hint, stored = "JSON; changed input is read by steps that run anew", editable(run.input)
+    if stored is None:
+        hint = f"{uneditable(run.input)}; left empty it stays as it is, else JSON"
+    value = (stored or "") if written is None else written
     return (Field(name="input", label="Input", value=value, hint=hint, error=error, long=True),)
 
 
 def _same_input(parameters: Parameters | None, written: bytes, before: bytes) -> bool:
     if parameters is not None and (spread := parameters.spread(before)) is not None:
         before = parameters.assemble(spread)
-    return whole_payload(written) == whole_payload(before)
+    return _compact(written) == _compact(before)
+
+
+def _compact(data: bytes) -> bytes | None:
+    """Returns JSON without blanks; None for what is none."""
+    try:
+        return msgspec.json.format(data, indent=-1)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 async def _fork(call: Call[Any, ForkForm], run: Run, changed: bytes | None) -> Redirect:
@@ -215,7 +225,7 @@ def read_json_field(written: str, field: str) -> bytes:
     """Reads what was written into a field as JSON."""
     data = written.encode()
     try:
-        msgspec.json.decode(data)
+        check_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadField(field, f'{field} is not JSON: {error}. Text needs quotes, as in "yes"') from None
     except RecursionError:

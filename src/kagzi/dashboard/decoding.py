@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from kagzi.core.failure import Failure
@@ -24,17 +23,6 @@ def written_payload(call: Call[Any, Any], data: bytes) -> bytes:
     """Returns JSON that somebody has written as the codec of the app stores it: one that encrypts reads nothing
     else."""
     return data if call.codec is None else call.codec.encode(data)
-
-
-def is_readable(data: bytes) -> bool:
-    """Returns whether this is JSON, and not what a codec has made of it."""
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    except RecursionError:
-        return True
-    return True
 
 
 def read_run(call: Call[Any, Any], run: Run) -> Run:

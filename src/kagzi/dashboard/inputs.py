@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.versions import WorkflowInterface
 from kagzi.dashboard.asking import Field, Option
-from kagzi.dashboard.text import whole_payload
+from kagzi.dashboard.text import EDITABLE_BYTES, editable
 from kagzi.errors import InvalidRequest, NotFound, VersionMismatch
 from kagzi.http.call import Call
 from kagzi.ports.parameters import Kind, Parameter, Parameters, Unfit, read_json, read_parameters, spoken
@@ -54,8 +54,7 @@ async def parameters_of(call: Call[Any, Any], workflow: str, version: str | None
 
 def values_of(parameters: Parameters, data: bytes) -> dict[str, str] | None:
     """Returns what the fields show of an input; None if they cannot hold it."""
-    spread = parameters.spread(data)
-    if spread is None:
+    if len(data) > EDITABLE_BYTES or (spread := parameters.spread(data)) is None:
         return None
     values: dict[str, str] = {}
     for each in parameters.items:
@@ -64,7 +63,7 @@ def values_of(parameters: Parameters, data: bytes) -> dict[str, str] | None:
                 return None
             values[f"{ARGUMENT}.{each.name}"] = shown
     if spread:
-        values["others"] = whole_payload(parameters.assemble(spread))
+        values["others"] = editable(parameters.assemble(spread)) or ""
     return values
 
 

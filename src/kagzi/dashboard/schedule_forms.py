@@ -18,7 +18,7 @@ from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
 from kagzi.dashboard.schedules import NextFiring, preview, schedule_of
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
-from kagzi.dashboard.text import whole_payload
+from kagzi.dashboard.text import editable, uneditable
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
@@ -94,7 +94,7 @@ def _values(schedule: Schedule) -> dict[str, str]:
         "workflow": schedule.workflow_type,
         "cron": schedule.cron_expr,
         "tz": schedule.timezone,
-        "input": whole_payload(schedule.input),
+        "input": editable(schedule.input) or "",
         "queue": schedule.task_queue,
         "version": schedule.version or "",
         "overlap": schedule.overlap.value,
@@ -104,24 +104,28 @@ def _values(schedule: Schedule) -> dict[str, str]:
     }
 
 
-def _fields(values: dict[str, str], wrong: dict[str, str], *, new: bool) -> list[Field]:
+def _fields(values: dict[str, str], wrong: dict[str, str], schedule: Schedule | None) -> list[Field]:
+    hint = "JSON: an array is arguments by position, an object by name"
+    if schedule is not None and editable(schedule.input) is None:
+        hint = f"{uneditable(schedule.input)}; left empty it stays as it is, else JSON"
+
     def field(name: str, label: str, hint: str = "", **more: Any) -> Field:
         return Field(name=name, label=label, hint=hint, value=values.get(name, ""), error=wrong.get(name, ""), **more)
 
-    named = [field("name", "Name", "what people call it; unique in its namespace")] if new else []
+    named = [field("name", "Name", "what people call it; unique in its namespace")] if schedule is None else []
     return [
         *named,
         field("workflow", "Workflow", required=True),
         field("cron", "When", "5 cron fields, 6 with seconds, @daily, or every 15m", required=True),
         field("tz", "Time zone", "such as Europe/Berlin", required=True),
-        field("input", "Input", "JSON: an array is arguments by position, an object by name", long=True),
+        field("input", "Input", hint, long=True),
         field("queue", "Queue", required=True),
         field("version", "Version", "without one: the default when it fires"),
         field("overlap", "While a run of it is live", choices=tuple(each.value for each in Overlap)),
         field("catchup", "Missed firings that are made up for, at most"),
         field("jitter", "Begin later by up to", "such as 30s; spreads many schedules of one minute"),
         field("timeout", "A run of it may take", "such as 2h; without it as long as it likes"),
-        *([field("schedule_id", "", hidden=True)] if new else []),
+        *([field("schedule_id", "", hidden=True)] if schedule is None else []),
     ]
 
 
@@ -147,7 +151,7 @@ async def _form(
         status=200 if error is None else 409 if isinstance(error, Conflict) else 400,
         schedule=schedule,
         path="/new-schedule" if schedule is None else f"/schedules/{schedule.schedule_id}/edit",
-        fields=_fields(values, wrong, new=schedule is None),
+        fields=_fields(values, wrong, schedule),
         trouble=str(error) if error is not None and not where else "",
         firings=firings,
         wrong_times=wrong.get("cron") or wrong.get("tz"),
@@ -231,7 +235,7 @@ async def edit_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redirect
 
 def _same_json(one: str, other: str) -> bool:
     try:
-        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+        return msgspec.json.format(one, indent=-1) == msgspec.json.format(other, indent=-1)
     except (msgspec.DecodeError, RecursionError):
         return False
 

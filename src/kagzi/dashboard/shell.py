@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -19,12 +20,15 @@ from kagzi.core.namespace import DEFAULT_NAMESPACE
 from kagzi.core.run import RunStatus
 from kagzi.dashboard import text
 from kagzi.dashboard.assets import asset_url
-from kagzi.errors import KagziError, PermissionDenied
+from kagzi.errors import KagziError, PayloadTooLarge, PermissionDenied
 from kagzi.http.call import Call, Html
 from kagzi.http.pages import FORM_TOKEN, Trouble
 from kagzi.version import __version__
 
 _NAMESPACES: Final = 100
+PAGE_CHARACTERS: Final = 8 * 1024 * 1024
+_PIECES: Final = 200  # of a template that are filled in one go
+_BETWEEN: Final = 256 * 1024  # characters of a page, likewise
 # As words and signs: colour alone tells nothing to many.
 _SIGNS: Final = {
     RunStatus.PENDING: "◌",
@@ -199,7 +203,23 @@ async def page(
         "every": False,
         **more,
     }
-    return Html(_TEMPLATES.get_template(template).render(context).encode(), status)
+    return Html(await _filled(template, context), status)
+
+
+async def _filled(template: str, context: Mapping[str, Any]) -> bytes:
+    """Fills a template piece by piece, and lets others run between them: a long page takes its time. Refuses one that
+    would be too long for a browser."""
+    pieces: list[str] = []
+    size = before = 0
+    for piece in _TEMPLATES.get_template(template).generate(context):
+        pieces.append(piece)
+        size += len(piece)
+        if len(pieces) % _PIECES == 0 or size - before > _BETWEEN:
+            before = size
+            await asyncio.sleep(0)
+        if size > PAGE_CHARACTERS:
+            raise PayloadTooLarge(f"this page would be longer than {PAGE_CHARACTERS:,} characters")
+    return "".join(pieces).encode()
 
 
 def _done(query: Any) -> str | None:

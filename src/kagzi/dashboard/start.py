@@ -12,7 +12,7 @@ from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.run import Run
 from kagzi.core.versions import WorkflowVersion
 from kagzi.dashboard.asking import Field
-from kagzi.dashboard.decoding import is_readable, read_run, written_payload
+from kagzi.dashboard.decoding import read_run, written_payload
 from kagzi.dashboard.inputs import (
     JSON_HINT,
     InputForm,
@@ -26,7 +26,7 @@ from kagzi.dashboard.inputs import (
 )
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import OURS, PlainQuery
-from kagzi.dashboard.text import whole_payload
+from kagzi.dashboard.text import editable, uneditable
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
@@ -84,12 +84,12 @@ async def _form(
     values = written_values(sent) if sent is not None else None
     note = ""
     if like is not None and values is None:
-        if not is_readable(like.input):
-            note = "Its input was encoded by a codec of the app, which this page cannot read; write it anew."
+        if editable(like.input) is None:
+            raw, note = True, f"The input of that run does not stand here, {uneditable(like.input)}; write it anew."
         elif parameters is not None and not raw and (values := values_of(parameters, like.input)) is None:
             raw, note = True, "The input of that run does not fit into fields, so here it is as JSON."
     if parameters is None or raw:
-        value = (values or {}).get("input", "[]" if like is None else whole_payload(like.input))
+        value = (values or {}).get("input", "[]" if like is None else editable(like.input) or "")
         fields: tuple[Field, ...] = (
             Field(name="input", label="Input", value=value, hint=JSON_HINT, error=wrong.get("input", ""), long=True),
         )

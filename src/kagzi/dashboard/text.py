@@ -12,12 +12,16 @@ from markupsafe import Markup
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span, to_datetime
-from kagzi.core.report import report
+from kagzi.core.laid_out import beginning, check_json
+from kagzi.core.laid_out import whole as in_lines
+from kagzi.core.report import report_lines
 
 SHOWN_CHARACTERS: Final = 4_000  # of one payload
+REPORT_CHARACTERS: Final = 64_000  # of an error with its causes
+_LINE_CHARACTERS: Final = 8_000  # of the message of one
+EDITABLE_BYTES: Final = 256 * 1024  # of JSON that is put into a field of a form
 _ENCODED: Final = "encoded by a codec of the app: {:,} bytes, here in base64"
 _PARTS: Final = re.compile(r"[^_./:-]+[_./:-]*|[_./:-]+")
-_DEEP: Final = "nested too deeply to be shown in lines"
 
 
 def exact(instant: Instant) -> str:
@@ -53,40 +57,49 @@ def soft(name: str) -> Markup:
     return Markup("<wbr>").join(_PARTS.findall(name))
 
 
-def payload(data: bytes | None) -> str:
-    """Returns JSON in lines, as it is written; what is not JSON, because a codec has written it, as base64. Cut off
-    where it is long."""
+def payload(data: bytes | None, most: int = SHOWN_CHARACTERS) -> str:
+    """Returns the beginning of a payload: JSON in lines, as it is written; what is not JSON, because a codec has
+    written it, as base64. What stands behind the cut is not read."""
     if data is None:
         return ""
     try:
-        msgspec.json.decode(data)
-        text = msgspec.json.format(data, indent=2).decode()
+        text, whole = beginning(data, most)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = f"{_ENCODED.format(len(data))}\n{base64.b64encode(data).decode()}"
-    except RecursionError:
-        text = _DEEP
-    return _cut(text)
+        encoded = base64.b64encode(data[: 3 * (most // 4)]).decode()
+        text, whole = f"{_ENCODED.format(len(data))}\n{encoded}", len(data) <= 3 * (most // 4)
+    return text if whole else f"{text}\n… cut off; {len(data):,} bytes in all"
 
 
-def whole_payload(data: bytes) -> str:
-    """Returns all of a payload, for a field that is sent back; empty if it is not JSON."""
+def editable(data: bytes) -> str | None:
+    """Returns all of a payload, for a field that is sent back; None if it is not JSON, or too much for a field."""
+    if len(data) > EDITABLE_BYTES:
+        return None
     try:
-        msgspec.json.decode(data)
-        return msgspec.json.format(data, indent=2).decode()
+        check_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return None
+    return in_lines(data.decode())
+
+
+def uneditable(data: bytes) -> str:
+    """Returns why a payload does not stand in its field."""
+    if len(data) > EDITABLE_BYTES:
+        return f"too large to be changed here: {len(data):,} bytes"
+    return "encoded by a codec of the app, which this page cannot read"
 
 
 def error_line(data: bytes | None) -> str:
-    return "" if not data else " ".join(str(Failure.decode(data)).split())
+    return "" if not data else " ".join(str(Failure.decode(data))[:_LINE_CHARACTERS].split())
 
 
 def error_report(data: bytes | None) -> str:
-    """Returns an error with the lines of the user's own code and every cause."""
-    return "" if not data else report(Failure.decode(data))
-
-
-def _cut(text: str) -> str:
-    if len(text) <= SHOWN_CHARACTERS:
-        return text
-    return f"{text[:SHOWN_CHARACTERS]}\n… {len(text) - SHOWN_CHARACTERS:,} more characters"
+    """Returns an error with the lines of the user's own code and every cause, as far as it is shown."""
+    if not data:
+        return ""
+    lines, room = [], REPORT_CHARACTERS
+    for line in report_lines(Failure.decode(data)):
+        lines.append(line[:room])
+        if (room := room - len(line) - 1) <= 0:
+            lines.append("… cut off")
+            break
+    return "\n".join(lines)

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from starlette.requests import ClientDisconnect, Request
 
+from kagzi.core.laid_out import check_json
 from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_text
 from kagzi.core.repeated_keys import repeated_key
 from kagzi.errors import InvalidRequest, PayloadTooLarge
@@ -268,7 +269,7 @@ def read_json(raw: Raw, field: str) -> bytes:
     """Checks that a part of a body is JSON through and through, and returns it as it was sent."""
     data = bytes(raw)
     try:
-        msgspec.json.decode(data)
+        check_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadField(field, f"{field} is not valid JSON: {error}") from None
     except RecursionError:

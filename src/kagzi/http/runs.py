@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
 from kagzi.api.explanation import explain
@@ -18,8 +18,10 @@ from kagzi.core.limits import (
 )
 from kagzi.core.page import page_of
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step
 from kagzi.core.tags import read_tag
 from kagzi.errors import NotFound
+from kagzi.http.apart import apart
 from kagzi.http.call import Call, Namespaced
 from kagzi.http.fields import WAIT, Name, When
 from kagzi.http.lengths import length_of, moment_of
@@ -149,7 +151,8 @@ async def get_run(call: Call[RunQuery, None]) -> RunDocument:
     if found is None:
         found = await workflows.get(call.namespace, run_id)
     why = await explain(call.engine, found, call.host.clock.now())
-    return run_document(found, why, await failure_handlers(call.engine, found))
+    handlers = await failure_handlers(call.engine, found)
+    return await apart(len(found.input) + len(found.output or b""), run_document, found, why, handlers)
 
 
 class StepsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,9 +180,20 @@ async def list_steps(call: Call[StepsQuery, None]) -> StepPage:
     while True:
         with naming("page"):
             page = page_of(steps, size, query.page, about, call.engine.page_tokens)
-        found = tuple([step_document(step, payloads=query.payloads) for step in page.items])
-        answer = StepPage(steps=found, next=page.next, prev=page.prev)
-        if size == 1 or not query.payloads or len(msgspec.json.encode(answer)) <= ANSWER_BYTES:
-            return answer
+        total = sum(map(_size_of, page.items))
+        if size == 1 or total <= ANSWER_BYTES:
+            return StepPage(
+                steps=await apart(total, _step_documents, page.items, payloads=query.payloads),
+                next=page.next,
+                prev=page.prev,
+            )
         # A page of large payloads is a shorter page.
         size = max(1, min(size, len(page.items)) // 2)
+
+
+def _size_of(step: Step) -> int:
+    return sum(len(part) for part in (step.input, step.output, step.error) if part)
+
+
+def _step_documents(steps: Sequence[Step], *, payloads: bool) -> tuple[StepDocument, ...]:
+    return tuple([step_document(step, payloads=payloads) for step in steps])

@@ -15,9 +15,11 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTER
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP, MOST_PREVIEWED, Overlap, check_jitter
 from kagzi.core.tags import check_tags
+from kagzi.http.apart import apart
 from kagzi.http.call import Call, Namespaced, NoQuery, NothingBody, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Tags, Timeout, When, whole
 from kagzi.http.lengths import length_of, moment_of, timeout_of
+from kagzi.http.limits import ANSWER_BYTES
 from kagzi.http.problems import check_handler_queue, naming
 from kagzi.http.reading import read_json
 from kagzi.http.runs import PageSize, RunPage, Token
@@ -67,14 +69,18 @@ class SchedulePage(Struct, frozen=True, kw_only=True):
 
 
 async def list_schedules(call: Call[SchedulesQuery, None]) -> SchedulePage:
-    query = call.query
-    with naming("page"):
-        page = await call.engine.schedules.list(
-            call.namespace, task_queue=query.queue, page_size=query.limit, page_token=query.page
-        )
-    return SchedulePage(
-        schedules=tuple([schedule_document(each) for each in page.items]), next=page.next, prev=page.prev
-    )
+    query, size = call.query, call.query.limit
+    while True:
+        with naming("page"):
+            page = await call.engine.schedules.list(
+                call.namespace, task_queue=query.queue, page_size=size, page_token=query.page
+            )
+        total = sum(len(each.input) for each in page.items)
+        if size == 1 or total <= ANSWER_BYTES:
+            documents = await apart(total, lambda found: tuple(map(schedule_document, found)), page.items)
+            return SchedulePage(schedules=documents, next=page.next, prev=page.prev)
+        # A page of large payloads is a shorter page.
+        size = max(1, min(size, len(page.items)) // 2)
 
 
 class CreateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

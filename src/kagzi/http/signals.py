@@ -8,10 +8,13 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.api.operations import SendSignal
+from kagzi.api.workflows import SIGNALS_LISTED
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import check_key
+from kagzi.http.apart import apart
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import Key, Name
+from kagzi.http.limits import ANSWER_BYTES
 from kagzi.http.problems import naming
 from kagzi.http.runs import run_id_of
 from kagzi.ports.documents.runs import SignalDocument, signal_document
@@ -54,12 +57,21 @@ class SignalsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SignalPage(Struct, frozen=True, kw_only=True):
-    """What a run was told, in the order of arrival: at most 1,000. More follow after the last `seq`."""
+    """What a run was told, in the order of arrival: at most 1,000, and fewer of large ones. If there are `more`, they
+    follow after the last `seq`."""
 
     signals: tuple[SignalDocument, ...]
+    more: bool = False
 
 
 async def list_signals(call: Call[SignalsQuery, None]) -> SignalPage:
     run_id = await run_id_of(call, call.path["run_id"])
     found = await call.engine.workflows.signals(call.namespace, run_id, after=call.query.after)
-    return SignalPage(signals=tuple(signal_document(signal) for signal in found))
+    total, many = 0, 0
+    for signal in found:
+        total += len(signal.value)
+        if total > ANSWER_BYTES and many:
+            break
+        many += 1
+    documents = await apart(total, lambda: tuple([signal_document(signal) for signal in found[:many]]))
+    return SignalPage(signals=documents, more=many < len(found) or len(found) == SIGNALS_LISTED)

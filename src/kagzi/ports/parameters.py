@@ -15,11 +15,14 @@ from typing import Any, Final, assert_never
 import msgspec
 from msgspec import Struct
 
+from kagzi.core.laid_out import check_json, whole
+
 _POSITIONAL: Final = "x-kagzi-positional"
 _DEEPEST: Final = 10  # references from one to the next
 _MOST: Final = 100  # parameters; forms have bounds, too
 _MOST_CHOICES: Final = 200
 _PARTS: Final = 8  # of an object that are named
+_LONGEST: Final = 64 * 1024  # characters of JSON that stands in a field of one line
 _SHOWN: Final = 60  # characters of a default or a choice in a sentence
 _BOUNDS: Final = (
     ("minimum", "at least {}"),
@@ -91,6 +94,10 @@ class Parameter(Struct, frozen=True, kw_only=True):
         """Returns what a form shows for this JSON; None if its field cannot hold it."""
         if value == "null" and self.kind is not Kind.JSON and value not in self.choices:
             return "" if not self.required and self.default in (None, "null") else None
+        if self.kind is Kind.JSON:
+            return whole(value)
+        if len(value) > _LONGEST:
+            return None
         read = msgspec.json.decode(value)
         match self.kind:
             case Kind.TEXT:
@@ -99,8 +106,6 @@ class Parameter(Struct, frozen=True, kw_only=True):
                 return next((each for each in self.choices if msgspec.json.decode(each) == read), None)
             case Kind.INTEGER | Kind.NUMBER:
                 return value if isinstance(read, (int, float)) and not isinstance(read, bool) else None
-            case Kind.JSON:
-                return msgspec.json.format(value, indent=2)
             case _:
                 assert_never(self.kind)
 
@@ -195,15 +200,15 @@ def read_parameters(schema: str | None) -> Parameters | None:
 
 def spoken(value: str) -> str:
     """Returns JSON as part of a sentence: text without quotes, and not too much of it."""
-    read = msgspec.json.decode(value)
-    text = read if isinstance(read, str) and read else value
+    read = msgspec.json.decode(value) if value.startswith('"') else ""
+    text = read or value
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def read_json(written: str, name: str) -> str:
     """Checks that a text is JSON, and returns it as it was written."""
     try:
-        msgspec.json.decode(written)
+        check_json(written.encode())
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise Unfit(f'{name} is not JSON: {error}. Text needs quotes, as in "yes"') from None
     except RecursionError:

@@ -10,6 +10,7 @@ from msgspec import Meta, Raw, Struct
 
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, to_datetime
+from kagzi.core.laid_out import check_json
 
 Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Count = Annotated[int, Meta(ge=0)]
@@ -38,9 +39,7 @@ def payload(data: bytes | None) -> Raw:
     if data is None:
         return NOTHING
     try:
-        # Read to the end: what is copied into an answer must not spoil it.
-        msgspec.json.decode(data)
-        data.decode()
+        check_json(data)  # to the end: what is copied into an answer must not spoil it
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Raw(msgspec.json.encode({"base64": base64.b64encode(data).decode()}))
     return Raw(data)

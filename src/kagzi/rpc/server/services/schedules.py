@@ -19,6 +19,7 @@ from kagzi.rpc.convert.schedules import (
     skip_to_wire,
     update_from_wire,
 )
+from kagzi.rpc.limits import ANSWER_BYTES
 from kagzi.rpc.server.services.host import Call, Host
 
 
@@ -52,15 +53,20 @@ class ScheduleService:
         request: pb.ListWorkflowSchedulesRequest,
         call: Call,  # noqa: ARG002
     ) -> pb.ListWorkflowSchedulesResponse:
-        page = await self._schedules.list(
-            namespace_of(request.namespace),
-            task_queue=request.task_queue if request.HasField("task_queue") else None,
-            page_size=page_size(request.page, DEFAULT_PAGE_SIZE),
-            page_token=request.page.page_token or None,
-        )
-        return pb.ListWorkflowSchedulesResponse(
-            schedules=[schedule_to_wire(schedule) for schedule in page.items], page=page_info(page)
-        )
+        size = page_size(request.page, DEFAULT_PAGE_SIZE)
+        while True:
+            page = await self._schedules.list(
+                namespace_of(request.namespace),
+                task_queue=request.task_queue if request.HasField("task_queue") else None,
+                page_size=size,
+                page_token=request.page.page_token or None,
+            )
+            if size == 1 or sum(len(each.input) for each in page.items) <= ANSWER_BYTES:
+                return pb.ListWorkflowSchedulesResponse(
+                    schedules=[schedule_to_wire(schedule) for schedule in page.items], page=page_info(page)
+                )
+            # A page of large payloads is a shorter page.
+            size = max(1, min(size, len(page.items)) // 2)
 
     async def UpdateWorkflowSchedule(
         self,
