@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kagzi.access import Caller, Role
-from kagzi.access.shares import Shares, Turns
+from kagzi.access.shares import Room, Shares, Turns
 from kagzi.errors import LimitExceeded
 
 
@@ -138,3 +138,15 @@ async def _use(turns: Turns, caller: Caller) -> None:
 
 def _empty(turns: Any) -> bool:
     return not turns._taken and not turns._held and not turns._waiting
+
+
+async def test_bytes_that_are_there_count_although_nobody_waited_for_them() -> None:
+    turns = Turns(most=100, per_key=10)
+    room = Room(turns, Shares(10, "calls"), of("a"))
+    queue = Queue(turns)
+    await room.take(4)
+    room.add(5)
+    await queue.come("second", of("a"), 2)
+    assert await queue.settle() == []
+    room.give(9)
+    assert await queue.settle() == ["second"]

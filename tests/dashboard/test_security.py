@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 
 import pytest
 
 from kagzi.access import ACTIONS
+from kagzi.access.shares import Room
 from kagzi.api.keys import AuditFilter
 from kagzi.api.operations import StartRun
 from kagzi.api.workflows import RunFilter
@@ -16,7 +18,9 @@ from kagzi.core.key import Role
 from kagzi.core.page import PageTokens
 from kagzi.dashboard import PAGES
 from kagzi.engine.local import LocalEngine
+from kagzi.http.limits import FORM_BYTES, PUBLIC_BYTES
 from kagzi.http.port import HttpPort
+from kagzi.http.routes import ROUTES
 from kagzi.http.sessions import Sessions, cookie_name
 from kagzi.testing.clock import VirtualClock
 from tests.dashboard.support import Browser, Form, dashboard, new_key
@@ -36,7 +40,14 @@ async def port(memory: LocalEngine) -> AsyncIterator[HttpPort]:
 
 def address(path: str) -> str:
     return path.format(
-        run_id=RUN, worker_id=WORKER, schedule_id=RUN, queue="mail", job_id=RUN, file="kagzi.css", workflow="secret"
+        run_id=RUN,
+        worker_id=WORKER,
+        schedule_id=RUN,
+        queue="mail",
+        job_id=RUN,
+        file="kagzi.css",
+        workflow="secret",
+        namespace="a",
     )
 
 
@@ -70,6 +81,57 @@ async def test_logging_in_leads_to_where_one_wanted_to_go_and_out_again(memory: 
         assert cookie.get_nonstandard_attr("SameSite") == "strict"
         assert "API key" in (await browser.send(shown.form("/logout"))).text
         assert "API key" in (await browser.open("/")).text
+
+
+async def test_a_route_that_asks_for_no_key_takes_little_and_unpacks_nothing(port: HttpPort) -> None:
+    public = [route for route in (*PAGES, *ROUTES) if route.public and route.body is not None]
+    assert {route.action for route in public} == {"POST /login", "POST /logout"}
+    form = {"content-type": "application/x-www-form-urlencoded"}
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"x" * 1000
+
+    async with Browser(port.url) as stranger:
+        for route in public:
+            large = await stranger.http.post(route.path, content=b"key=" + b"x" * PUBLIC_BYTES, headers=form)
+            in_parts = await stranger.http.post(route.path, content=parts(), headers=form)
+            assert (large.status_code, in_parts.status_code) == (413, 413), route.action
+            packed = gzip.compress(b"key=x")
+            answer = await stranger.http.post(route.path, content=packed, headers=form | {"content-encoding": "gzip"})
+            assert answer.status_code == 415, route.action
+        # The longest address to go to afterwards fits, and a longer one is forgotten.
+        for address, kept in (("/runs?workflow=" + "w" * 1900, True), ("/" + "é" * 1000, False)):
+            page = await stranger.open("/login", next=address)
+            assert (page.form("/login").fields["next"] == address) is kept
+            await stranger.send(page.form("/login"), key="x" * 255, code=401)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+async def test_there_is_room_for_a_body_as_it_will_be_unpacked(
+    memory: LocalEngine, port: HttpPort, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    taken: list[int] = []
+
+    async def take(room: Room, size: int) -> None:
+        taken.append(size)
+        room.add(size)
+
+    monkeypatch.setattr(Room, "take", take)
+    key = await new_key(memory, port, Role.ADMIN)
+    async with Browser(port.url) as browser:
+        await browser.log_in(key)
+        for route in (*PAGES, *ROUTES):
+            if route.body is None or route.public:
+                continue
+            page = route in PAGES
+            headers = {"content-type": f"application/{'x-www-form-urlencoded' if page else 'json'}"}
+            headers |= {"content-encoding": "gzip"} if packed else {}
+            headers |= {} if page else {"authorization": f"Bearer {key}"}
+            content = gzip.compress(b"x" * 1000) if packed else b"x" * 1000
+            await browser.http.post(address(route.path), content=content, headers=headers, follow_redirects=False)
+            assert taken, route.action
+            assert taken.pop() == (1000 if not packed else FORM_BYTES if page else port._body_bytes), route.action
 
 
 @pytest.mark.parametrize("next", ["//evil.example", "https://evil.example", "/\\evil.example", "/\x0b/evil", "evil"])

@@ -99,6 +99,10 @@ class Turns:
         finally:
             self.give(caller, weight)
 
+    def add(self, caller: Caller, weight: int) -> None:
+        """Makes a turn heavier that was taken."""
+        self._count(caller, weight)
+
     def give(self, caller: Caller, weight: int = 1) -> None:
         """Ends a turn, or gives back this much of it."""
         self._taken -= weight
@@ -172,6 +176,10 @@ class Room:
     async def take(self, size: int) -> None:
         """Waits until there is room for so many bytes. `give` frees it, as a whole or part by part."""
         await self._turns.take(self._caller, size)
+
+    def add(self, size: int) -> None:
+        """Takes room for bytes that are there already: nobody waits for it now, and those who come wait longer."""
+        self._turns.add(self._caller, size)
 
     def give(self, size: int) -> None:
         self._turns.give(self._caller, size)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
+from urllib.parse import quote_plus
 
 from msgspec import Meta, Struct
 
 from kagzi.dashboard.shell import links_of, plain_page
 from kagzi.errors import Unauthenticated
 from kagzi.http.call import Call, Html, NoQuery, Redirect
+from kagzi.http.limits import PUBLIC_BYTES
 
 _KEY_CHARACTERS: Final = 255
 _ADDRESS_CHARACTERS: Final = 4_000
+_SENT_CHARACTERS: Final = PUBLIC_BYTES // 2
 _ACTION: Final = "POST /login"
 
 
@@ -62,6 +65,8 @@ def _form(call: Call[LoginQuery, None] | Call[NoQuery, LoginForm], to: str, wron
 
 def _ours(address: str | None) -> str:
     """Returns where to go afterwards: a page of ours, and never one of another site."""
-    if address is None or not address.startswith("/") or address.startswith("//") or "\\" in address:
+    if address is None or len(quote_plus(address)) > _SENT_CHARACTERS:  # more than the form may send
+        return "/"
+    if not address.startswith("/") or address.startswith("//") or "\\" in address:
         return "/"
     return address if address.isprintable() else "/"

@@ -23,7 +23,7 @@ from kagzi.errors import LimitExceeded
 from kagzi.http import limits
 from kagzi.http.call import Call, Host, Reply, Result, Stream, Text
 from kagzi.http.problems import Refused, code_of, naming, problem_response
-from kagzi.http.reading import named_namespace, read_body, read_path, read_query
+from kagzi.http.reading import is_packed, named_namespace, read_body, read_path, read_query
 from kagzi.http.routes import Route
 from kagzi.http.streaming import Streaming
 
@@ -39,7 +39,7 @@ class Endpoint:
         self._host = host
         self._gate = gate
         self._audit = audit
-        self._body_bytes = body_bytes
+        self._body_bytes = limits.PUBLIC_BYTES if route.public else self._most_bytes(body_bytes)
         self._under_way = 0
         self._most = limits.STREAMS if route.streams else limits.REQUESTS
         waits = "wait" in route.query.__struct_fields__
@@ -130,6 +130,10 @@ class Endpoint:
         assert self._route.body is not None
         return await read_body(request, self._route.body, self._body_bytes)
 
+    def _most_bytes(self, body_bytes: int) -> int:
+        """Returns how large a body may be, where `body_bytes` are the bound of those that are JSON."""
+        return body_bytes
+
     def _call(self, request: Request, caller: Caller | None, **fields: Any) -> Call[Any, Any]:
         return Call(
             self._host,
@@ -156,9 +160,9 @@ class Endpoint:
         return problem_response(error, request.scope["kagzi.request_id"])
 
     async def _make_room(self, request: Request, caller: Caller, held: AsyncExitStack) -> None:
-        """Waits until there is room for the body, of which nothing is read before."""
+        """Waits until there is room for the body as it will be unpacked. Nothing of it is read before."""
         length = request.headers.get("content-length", "")
-        known = length.isascii() and length.isdigit() and len(length) <= 15
+        known = length.isascii() and length.isdigit() and len(length) <= 15 and not is_packed(request)
         size = min(self._body_bytes, int(length)) if known else self._body_bytes
         room = self._gate.room(self._route.action, caller)
         await room.take(size)

@@ -7,6 +7,8 @@ from typing import Final
 # A body may be as large as the largest payload, escaped, with something around it.
 BODY_SLACK_BYTES: Final = 64 * 1024
 FORM_BYTES: Final = 4 * 1024 * 1024  # a form of a page: an input, percent-encoded
+# The body of a route that asks for no key, such as the form to log in. It must not be compressed either.
+PUBLIC_BYTES: Final = 4 * 1024
 HEADER_BYTES: Final = 32 * 1024
 TARGET_BYTES: Final = 8 * 1024  # the path and the query
 QUERY_PARAMETERS: Final = 50

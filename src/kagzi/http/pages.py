@@ -79,12 +79,17 @@ class PageEndpoint(Endpoint):
 
     async def _read_body(self, request: Request) -> Struct:
         assert self._route.body is not None
-        body, token = await read_form(request, self._route.body, FORM_BYTES, FORM_TOKEN)
+        body, token = await read_form(
+            request, self._route.body, self._body_bytes, FORM_TOKEN, packed=not self._route.public
+        )
         if not self._host.sessions.owns_form(token, session_of(request)):
             raise Refused(403, "STALE_FORM", "this form is too old or not one of ours; load its page again")
         if self._pages.read_only and not self._route.public:
             raise Refused(403, "READ_ONLY", "this dashboard is read-only (KAGZI_UI_READ_ONLY)")
         return body
+
+    def _most_bytes(self, body_bytes: int) -> int:  # noqa: ARG002
+        return FORM_BYTES
 
     def _call(self, request: Request, caller: Caller | None, **fields: Any) -> Call[Any, Any]:
         call = super()._call(request, caller, **fields)

@@ -23,6 +23,7 @@ from kagzi.http.problems import BadField, Refused, naming
 
 T = TypeVar("T", bound=Struct)
 
+_AS_IT_IS: Final = ("identity", "")  # codings
 _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _MISSING: Final = re.compile(r"missing required field `([^`]*)`")
@@ -98,12 +99,17 @@ async def read_body(request: Request, kind: type[T], limit: int) -> T:
     return body
 
 
-async def read_form(request: Request, kind: type[T], limit: int, token: str) -> tuple[T, str]:
+async def read_form(request: Request, kind: type[T], limit: int, token: str, *, packed: bool = True) -> tuple[T, str]:
     """Returns what a form of a page says, and the token it carries under this name. Fields without a value count as
-    absent; lists are fields given several times, a mapping `arg` is fields named `arg.KEY`."""
+    absent; lists are fields given several times, a mapping `arg` is fields named `arg.KEY`. `packed`: whether the body
+    may be compressed."""
     kind_given, _, _ = request.headers.get("content-type", "").partition(";")
     if kind_given.strip().lower() != "application/x-www-form-urlencoded":
         raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", "this address takes forms of its own pages only")
+    if not packed and is_packed(request):
+        raise Refused(
+            415, "UNSUPPORTED_MEDIA_TYPE", "this form must not be compressed: send it without content-encoding"
+        )
     data = await _receive(request, limit)
     try:
         pairs = parse_qsl(
@@ -153,9 +159,18 @@ def check_content_type(request: Request) -> None:
         raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be JSON: send content-type: application/json")
 
 
+def is_packed(request: Request) -> bool:
+    """Returns whether the body becomes larger when it is read."""
+    return _coding(request) not in _AS_IT_IS
+
+
+def _coding(request: Request) -> str:
+    return request.headers.get("content-encoding", "identity").strip().lower()
+
+
 async def _receive(request: Request, limit: int) -> bytes:
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in ("identity", "gzip", ""):
+    coding = _coding(request)
+    if coding != "gzip" and coding not in _AS_IT_IS:
         raise Refused(
             415,
             "UNSUPPORTED_MEDIA_TYPE",

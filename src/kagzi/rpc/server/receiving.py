@@ -31,7 +31,9 @@ async def received(method: Method, call: CallAlone, guard: Guard | None) -> Asyn
             data = await _read(method, call)
             if len(data) < held:
                 room.give(held - len(data))
-                held = len(data)
+            else:
+                room.add(len(data) - held)
+            held = len(data)
         except BaseException:
             room.give(held)
             raise
