@@ -60,7 +60,7 @@ def test_a_dead_installation_is_told_of(shell: Shell) -> None:
     assert components(done)["coordinator"] == "unhealthy"
 
 
-def test_workers_that_do_not_know_what_is_in_force_are_named(shell: Shell) -> None:
+def test_workers_that_do_not_know_what_is_in_force_or_differ_in_their_python_are_named(shell: Shell) -> None:
     for command in (("queues", "pause", "mail"), ("limits", "set", "--queue", "sms", "--concurrency", "2")):
         assert shell(*command).code == 0
     now = SystemClock().now() + 3600 * SECOND  # so that nobody takes them for lost, however slow this is
@@ -70,9 +70,12 @@ def test_workers_that_do_not_know_what_is_in_force_are_named(shell: Shell) -> No
         ):
             connection.execute(
                 "INSERT INTO workers (worker_id, namespace, queues, types, versions, hostname, pid, version, "
-                "concurrency, status, registered_at, last_heartbeat_at) "
-                "VALUES (?, 'default', ?, '[\"send\"]', '[\"\"]', 'blue', ?, ?, 1, 'ONLINE', ?, ?)",
-                (f"00000000-0000-4000-8000-00000000000{number}", f'["{queue}"]', number, version, now + number, now),
+                "concurrency, status, registered_at, last_heartbeat_at, labels) "
+                "VALUES (?, 'default', ?, '[\"send\"]', '[\"\"]', 'blue', ?, ?, 1, 'ONLINE', ?, ?, ?)",
+                (
+                    *(f"00000000-0000-4000-8000-00000000000{number}", f'["{queue}"]', number, version),
+                    *(now + number, now, b'{"labels":{"python":"3.%d.1"}}' % (11 + number)),
+                ),
             )
     connection.close()
     for url in ("sqlite:///.kagzi/kagzi.db", served(shell)):
@@ -84,6 +87,9 @@ def test_workers_that_do_not_know_what_is_in_force_are_named(shell: Shell) -> No
             "00000001 (process 1 on blue, version 0.0.9): queue sms (concurrency); "
             "00000000 (process 0 on blue, version unknown): queue mail (pause)"
         )
+        (pythons,) = (each for each in done.json["components"] if each["name"] == "pythons")
+        assert pythons["status"] == "degraded"
+        assert "(queue mail: 3.11 (1), 3.13 (1))" in pythons["message"]
 
 
 def test_sources_and_masks(shell: Shell) -> None:

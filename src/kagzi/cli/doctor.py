@@ -25,6 +25,7 @@ from kagzi.core.flow import FlowLimit
 from kagzi.core.health import SEVERITY, ComponentHealth, HealthStatus, worst
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.outdated import disregard
+from kagzi.core.pythons import mixed_pythons
 from kagzi.core.schedule import Schedule
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.engine import health
@@ -138,8 +139,8 @@ async def _ask_server(findings: Findings, url: str, loaded: Loaded, *, quick: bo
             with suppress(KagziError):
                 online = WorkerFilter(namespace=loaded.settings.namespace, status=WorkerStatus.ONLINE)
                 limits = await engine.limits.list(loaded.settings.namespace)
-                workers = (await engine.admin.list_workers(online, page_size=_WORKERS)).items if limits else ()
-                findings.components += [*_paused(limits), *_outdated(workers, limits)]
+                workers = (await engine.admin.list_workers(online, page_size=_WORKERS)).items
+                findings.components += [*_paused(limits), *_outdated(workers, limits), *_pythons(workers)]
     finally:
         await engine.close()
     findings.components += [_explained(part) for part in (found.components[:2] if quick else found.components)]
@@ -176,10 +177,9 @@ async def _look(findings: Findings, store: Store, settings: Settings, *, quick: 
         findings.components.append(_clocks(skew))
         findings.components += _schedules(await store.schedules.page(settings.namespace, None, None, _SCHEDULES))
         limits = await store.limits.read(settings.namespace)
-        if limits:
-            online = WorkerFilter(namespace=settings.namespace, status=WorkerStatus.ONLINE)
-            workers = await store.workers.page(online, None, _WORKERS, chosen.worker_stale)
-            findings.components += [*_paused(limits), *_outdated(workers, limits)]
+        online = WorkerFilter(namespace=settings.namespace, status=WorkerStatus.ONLINE)
+        workers = await store.workers.page(online, None, _WORKERS, chosen.worker_stale)
+        findings.components += [*_paused(limits), *_outdated(workers, limits), *_pythons(workers)]
 
 
 async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
@@ -237,6 +237,11 @@ def _outdated(workers: Sequence[Worker], limits: Sequence[FlowLimit]) -> list[Co
     """Finds workers that do not know what is in force for their runs, if any."""
     said = disregard(workers, limits)
     return [] if said is None else [ComponentHealth("limits", HealthStatus.DEGRADED, said)]
+
+
+def _pythons(workers: Sequence[Worker]) -> list[ComponentHealth]:
+    said = mixed_pythons(workers)
+    return [] if said is None else [ComponentHealth("pythons", HealthStatus.DEGRADED, said)]
 
 
 def _clocks(skew: Span) -> ComponentHealth:

@@ -65,7 +65,7 @@ from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
 from kagzi.core.wake import WAKE, Woken
 from kagzi.errors import NonDeterminismError, PayloadTooLarge, Unavailable
-from kagzi.sdk.replay import outcome
+from kagzi.sdk.replay import outcome, wait_for
 from kagzi.sdk.replay.children import Children
 from kagzi.sdk.replay.continuing import ContinueAsNew, caught, is_asked
 from kagzi.sdk.replay.effects import Effects
@@ -82,6 +82,8 @@ logger = logging.getLogger("kagzi.workflow")
 
 # Of many callbacks in a row: far longer than a turn takes that begins a hundred thousand steps.
 _LONGEST_TURN: Final[Span] = 20 * SECOND
+
+wait_for.unify()
 
 
 class Execution:

@@ -147,10 +147,12 @@ _warn = getattr(warnings, "_warn_unawaited_coroutine", None)
 
 def _hear(coroutine: Any) -> None:
     """Called by Python for each coroutine that was dropped before it began."""
-    if coroutine.cr_code is asyncio.sleep.__code__:
-        unawaited = getattr(_get_running_loop(), "unawaited", None)
-        if isinstance(unawaited, Unawaited):
-            unawaited.drop_sleep(sys._getframe(1))
+    loop: Any = _get_running_loop()
+    if isinstance(getattr(loop, "unawaited", None), Unawaited):
+        if loop.evicting:
+            return  # what a `finally:` has made while its run is let go of
+        if coroutine.cr_code is asyncio.sleep.__code__:
+            loop.unawaited.drop_sleep(sys._getframe(1))
     assert _warn is not None
     _warn(coroutine)
 

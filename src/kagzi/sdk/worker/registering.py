@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import platform
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.workers import Registered, Registration
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.instant import SECOND, Span
+from kagzi.core.pythons import LABEL
 from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import KagziError
@@ -91,7 +93,7 @@ class Registering:
             pid=os.getpid(),
             version=__version__,
             concurrency=self._settings.concurrency,
-            labels=self._settings.labels,
+            labels={LABEL: platform.python_version(), **self._settings.labels},
             limits=self._settings.limits,
             schedules=self._settings.schedules,
             interfaces=() if look else self._interfaces(),
