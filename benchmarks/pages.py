@@ -33,8 +33,10 @@ from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.dashboard import make_pages
 from kagzi.engine.local import LocalEngine
+from kagzi.http.door import Door
 from kagzi.http.port import HttpPort
 from kagzi.ids import RandomIds
+from kagzi.ports.keyless import Keyless
 
 MOST_MS = 100.0
 MOST_STEPS_MS = 2000.0  # of a run with 2,000 steps
@@ -104,7 +106,7 @@ async def add_rest(engine: LocalEngine, ids: RandomIds) -> None:
 async def serving(engine: LocalEngine) -> AsyncIterator[str]:
     gate = Gate(engine.keys, engine.namespaces, audit=engine.audit)
     pages = make_pages(read_only=False, session_seconds=3600.0)
-    port = HttpPort(engine, gate=gate, audit=engine.audit, ready=lambda: True, pages=pages)
+    port = HttpPort(engine, gate=gate, audit=engine.audit, ready=lambda: True, door=Door(Keyless.LOCAL), pages=pages)
     await port.start()
     try:
         yield port.url

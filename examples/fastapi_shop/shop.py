@@ -1,12 +1,16 @@
-"""A shop in FastAPI: requests start runs, a worker inside of the server executes them, the dashboard is at /kagzi/.
+"""A shop in FastAPI: requests start runs, a worker inside of the server executes them, and the dashboard is at /kagzi/
+for those who know the password.
 
-uvicorn shop:api                        # in this directory; add --workers 2 for two processes, --reload to develop
+SHOP_PASSWORD=secret uvicorn shop:api   # in this directory; add --workers 2 for two processes, --reload to develop
 curl -X POST localhost:8000/orders/42   # and then curl localhost:8000/orders/42
 """
 
+import os
 from collections.abc import AsyncIterator
+from hmac import compare_digest
 
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.security import HTTPBasic
 from pydantic import BaseModel
 
 from kagzi import Kagzi
@@ -42,7 +46,19 @@ async def checkout(order: str) -> Receipt:
 
 
 api = FastAPI(lifespan=app.lifespan(worker=True))
-api.mount("/kagzi", app.asgi())
+basic = HTTPBasic()
+
+
+async def staff(request: Request) -> str:
+    """Returns who asks for the dashboard, if they know the password. In your shop: if they are logged in as staff."""
+    shown = await basic(request)
+    password = os.environ.get("SHOP_PASSWORD", "")
+    if shown is None or not password or not compare_digest(shown.password.encode(), password.encode()):
+        raise HTTPException(401, "for staff alone", {"www-authenticate": "Basic"})
+    return shown.username
+
+
+api.mount("/kagzi", app.asgi(auth=staff))
 
 
 @api.post("/orders/{order}", status_code=202)

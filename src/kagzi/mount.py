@@ -1,31 +1,40 @@
 """`app.asgi()`: the HTTP API and the dashboard inside a web app of the user's own, below any path.
 
-It is what a server has on its HTTP port, on the engine of the app. Who may use it is decided by API keys, as there.
-While there are none, only this machine is answered: the web app around it may be open to the world. An app on a server
-(`grpc://`) shows that its own key, and here nobody is asked for one: whoever gets in does what the app may do.
+It is what a server has on its HTTP port, on the engine of the app. Who may use it is decided by `auth`, a function of
+the web app around it, else by API keys. While there are neither, nobody is answered, or this machine alone if the
+developer says that nobody else comes here (`local`): behind a proxy all requests look as if they were of this machine.
+An app on a server (`grpc://`) shows that its own key, and here nobody is asked for one: whoever gets in does what the
+app may do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 
 from kagzi.access import Gate
 from kagzi.api.engine import Engine, ManagedEngine
 from kagzi.clock import Clock
-from kagzi.core.address import is_loopback
 from kagzi.engine.audit import Audit
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.http import limits
-from kagzi.http.app import is_local, make_app
+from kagzi.http.app import make_app
 from kagzi.http.call import Host, PayloadCodec, ServedEngine
+from kagzi.http.door import Door
+from kagzi.http.endpoint import USER
 from kagzi.http.problems import Refused, problem_response
 from kagzi.http.relayed import NoKeys, RelayedEngine
 from kagzi.http.routes import ROUTES
 from kagzi.ids import IdSource
+from kagzi.ports.keyless import Keyless
 from kagzi.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,6 +44,14 @@ _SILENCE_SECONDS: Final = 5.0
 # A stream of events would keep the web server from ending for as long as somebody looks at a page. Browsers ask again.
 _STREAM_SECONDS: Final = 20.0
 _STREAMS: Final = ("/live", "/api/v1/events")
+_PROBES: Final = ("/livez", "/readyz")  # they say nothing but whether this process lives and is ready
+_USER_CHARACTERS: Final = 200
+_ADVICE: Final = (
+    "make one with `kagzi keys create`, let your own code decide with app.asgi(auth=may_see), or mount "
+    "app.asgi(local=True) while you develop and no proxy stands before this"
+)
+
+Auth = Callable[["Request"], object]
 
 
 class Mounted:
@@ -47,7 +64,8 @@ class Mounted:
         *,
         clock: Clock,
         ids: IdSource,
-        insecure: bool,
+        local: bool,
+        auth: Auth | None,
         read_only: bool | None,
         codec: PayloadCodec | None = None,
     ) -> None:
@@ -55,7 +73,8 @@ class Mounted:
         self._settings = settings
         self._clock = clock
         self._ids = ids
-        self._insecure = insecure
+        self._local = local
+        self._auth = auth
         self._read_only = read_only
         self._codec = codec
         self._of: Engine | None = None  # the engine that what follows was made for
@@ -78,11 +97,12 @@ class Mounted:
         scope["raw_path"] = raw if raw.startswith(prefix + b"/") else prefix + raw
         try:
             self._make()
-            refusal = None if self._insecure else await self._refusal(scope)
         except Exception as error:
-            refusal = error
+            await problem_response(error, self._ids.token())(scope, receive, send)
+            return
+        refusal = None if self._auth is None or local in _PROBES else await _refused_by(self._auth, scope)
         if refusal is not None:
-            await problem_response(refusal, self._ids.token())(scope, receive, send)
+            await refusal(scope, receive, send)
         elif local in _STREAMS:
             await _for_a_while(self._app, scope, receive, send)
         else:
@@ -115,7 +135,8 @@ class Mounted:
         audit: Audit | None = None
         if isinstance(engine, LocalEngine):
             served, audit = engine, engine.audit
-            self._gate = Gate(engine.keys, engine.namespaces, audit=audit)
+            keys = engine.keys if self._auth is None else NoKeys()
+            self._gate = Gate(keys, engine.namespaces, audit=audit)
             silence = engine.silence
         else:
             far = cast("ManagedEngine", engine)
@@ -128,6 +149,7 @@ class Mounted:
             clock=self._clock,
             ids=self._ids,
             gate=self._gate,
+            door=self._door(settings),
             session_seconds=settings.ui_session_secs,
         )
         self._app = make_app(
@@ -136,26 +158,29 @@ class Mounted:
             gate=self._gate,
             audit=audit,
             body_bytes=settings.payload_max_size_bytes * 4 // 3 + limits.BODY_SLACK_BYTES,
-            local_names=None,
             pages=pages,
         )
         self._of = engine
 
-    async def _refusal(self, scope: Scope) -> Exception | None:
-        """While no keys are asked for, only this machine is let in. A proxy on it shows by the Host header for whom
-        it asks."""
-        if await self._gate.configured():
-            return None
-        client = (scope.get("client") or ("",))[0]
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if is_loopback(client) and all(is_local(host, frozenset()) for host in hosts):
-            return None
-        return Refused(
-            403,
-            "NO_KEYS",
-            "there are no API keys, so only this machine is let in: make one with `kagzi keys create`, or mount "
-            "app.asgi(insecure=True) if your own code decides who comes here",
-        )
+    def _door(self, settings: Settings) -> Door:
+        keyless = Keyless.LOCAL if self._local else Keyless.NOBODY
+        return Door(keyless if self._auth is None else Keyless.ANYBODY, advice=_ADVICE, public_url=settings.public_url)
+
+
+async def _refused_by(auth: Auth, scope: Scope) -> ASGIApp | None:
+    """Asks the web app around us whether a request is let in, and notes who it says that this is."""
+    request = Request(scope)
+    try:
+        user = await asyncio.to_thread(auth, request)  # a `def` may wait for a database
+        if inspect.isawaitable(user):
+            user = await user
+    except HTTPException as error:
+        if "starlette.exception_handlers" in scope:
+            raise  # FastAPI and Starlette answer as their handlers say
+        return PlainTextResponse(error.detail, error.status_code, error.headers)
+    if isinstance(user, str) and user:
+        scope[USER] = user.replace("\0", "").encode("utf-8", "replace").decode()[:_USER_CHARACTERS]
+    return None if user else PlainTextResponse("You may not see this page.\n", 403)
 
 
 def _talkative() -> float:

@@ -26,6 +26,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.ids import RandomIds
+from kagzi.ports.keyless import Keyless
 from kagzi.process import OpenFiles, fewer_collections, new_event_loop
 from kagzi.rpc.missing import grpc_is_missing
 from kagzi.sdk.payload import Codec
@@ -38,6 +39,7 @@ _WARN_SECONDS: Final = 60.0
 # A database that has not answered for this long makes the server not ready. The look at it is a second apart.
 _SILENCE_SECONDS: Final = 2.5
 _LOOK_SECONDS: Final = 0.5
+_WITHOUT_KEYS: Final = "make one with `kagzi keys create`, or start `kagzi server --local` if no proxy stands before it"
 
 
 class Port(Protocol):
@@ -63,7 +65,16 @@ class Server:
 
     gate: Gate  # there once the engine is open, hence for ports
 
-    def __init__(self, settings: Settings, *, make_ports: MakePorts, grace: float, insecure: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        make_ports: MakePorts,
+        grace: float,
+        local: bool = False,
+        insecure: bool = False,
+    ) -> None:
+        check_local(settings, local=local)
         self.url = server_url(settings)
         store = make_store(
             self.url,
@@ -76,6 +87,7 @@ class Server:
         self._settings = settings
         self._make_ports = make_ports
         self._grace = grace
+        self._local = local
         self._insecure = insecure
         self._serving = False
         self._stop = asyncio.Event()
@@ -85,6 +97,12 @@ class Server:
         """Whether calls should be sent here: the database answers, and the server was not asked to stop. Costs
         nothing."""
         return self._serving and self.engine.silence() < _SILENCE_SECONDS
+
+    def keyless(self) -> Keyless:
+        """Who is answered over HTTP while there are no keys."""
+        if self._insecure and (not is_loopback(self._settings.http_host) or behind_proxy(self._settings)):
+            return Keyless.ANYBODY
+        return Keyless.LOCAL if self._local else Keyless.NOBODY
 
     def shut_down(self) -> None:
         """The first call ends the server in order, the second one at once."""
@@ -112,6 +130,8 @@ class Server:
                 self._serving = True
                 where = ", ".join(f"{name}:{port.port}" for name, port in ports)
                 await self._warn()
+                if self.keyless() is Keyless.NOBODY and not await gate.configured():
+                    logger.info("over HTTP nobody is answered yet, because there are no API keys: %s", _WITHOUT_KEYS)
                 logger.info("kagzi server %s is ready: %s; runs live in %s", __version__, where, mask_url(self.url))
                 async with _beside(self._tell([port for _, port in ports])):
                     await self._wait()
@@ -202,13 +222,14 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) -> None:
-    """Hosts an engine until SIGTERM or SIGINT."""
+def serve(settings: Settings, *, local: bool = False, insecure: bool = False, grace: float = 25.0) -> None:
+    """Hosts an engine until SIGTERM or SIGINT. `local`: without keys, this machine is answered over HTTP."""
+    check_local(settings, local=local)
     # What can be told without the database. Whether there are keys is looked up when it is open.
     check_exposure(settings, keys=settings.tls_cert is not None, insecure=insecure)
 
     async def main() -> None:
-        server = Server(settings, make_ports=make_ports, grace=grace, insecure=insecure)
+        server = Server(settings, make_ports=make_ports, grace=grace, local=local, insecure=insecure)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
@@ -236,6 +257,7 @@ def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
 def make_http_port(server: Server, settings: Settings, codec: Codec | None = None) -> Port:
     """The HTTP port with its dashboard; with the `codec` of an app that shows payloads as it reads them."""
     # Imported here, because whoever uses Kagzi without a server has no use for a web server either.
+    from kagzi.http.door import Door, read_proxies
     from kagzi.http.port import HttpPort
     from kagzi.http.tls import Tls
 
@@ -256,6 +278,13 @@ def make_http_port(server: Server, settings: Settings, codec: Codec | None = Non
         gate=server.gate,
         audit=server.engine.audit,
         ready=server.ready,
+        door=Door(
+            server.keyless(),
+            names=frozenset({settings.http_host.lower().strip("[]")}),
+            advice=_WITHOUT_KEYS,
+            public_url=settings.public_url,
+            proxies=read_proxies(settings.trusted_proxies),
+        ),
         tls=tls,
         payload_bytes=settings.payload_max_size_bytes,
         pages=pages,
@@ -321,6 +350,24 @@ def check_exposure(settings: Settings, *, keys: bool, insecure: bool) -> tuple[s
             "a key with `kagzi keys create`, or say --insecure if something else protects it"
         )
     return missing
+
+
+def behind_proxy(settings: Settings) -> bool:
+    return settings.public_url is not None or settings.trusted_proxies is not None
+
+
+def check_local(settings: Settings, *, local: bool) -> None:
+    """InvalidRequest if the HTTP port is said to be for this machine alone, and something else says that it is not."""
+    others = {
+        "KAGZI_PUBLIC_URL": settings.public_url is not None,
+        "KAGZI_TRUSTED_PROXIES": settings.trusted_proxies is not None,
+        f"the address {settings.http_host}": not is_loopback(settings.http_host),
+    }
+    if local and (said := [name for name, there in others.items() if there]):
+        raise InvalidRequest(
+            f"--local says that only this machine reaches the HTTP port, and {' and '.join(said)} that others do; "
+            "leave --local out and make a key with `kagzi keys create`"
+        )
 
 
 def exposed_hosts(settings: Settings) -> list[str]:

@@ -139,10 +139,27 @@ def test_a_server_without_its_database(shop: Shell) -> None:
     assert "hunter2" not in done.err
 
 
+def test_without_keys_http_answers_only_a_server_that_is_said_to_be_local(shop: Shell) -> None:
+    for flags, alone, through_proxy in ((), 403, 403), (("--local",), 200, 403):
+        server = shop.spawn("server", "--port", "0", *flags)
+        told = read_until(server, "is ready")
+        assert ("nobody is answered yet" in told) is (not flags)
+        http = int(re.findall(r"HTTP on 127\.0\.0\.1:(\d+)", told)[0])
+        for path, status in (("/livez", 200), ("/api/v1/runs", alone), ("/metrics", alone)):
+            assert answer(http, path)[0] == status, (flags, path)
+        with socket.create_connection(("127.0.0.1", http)) as nginx:  # as it speaks by default
+            nginx.sendall(b"GET /api/v1/runs HTTP/1.0\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % http)
+            assert int(nginx.makefile("rb").readline().split()[1]) == through_proxy
+        server.send_signal(signal.SIGTERM)
+        assert ended(server)[0] == 0
+    public = shop("server", "--local", "--port", "0", KAGZI_PUBLIC_URL="https://kagzi.example")
+    assert (public.code, "KAGZI_PUBLIC_URL" in public.err) == (2, True)
+
+
 @pytest.mark.postgres
 @pytest.mark.slow
 def test_health_tells_the_truth(shop: Shell, postgres_server: PostgresServer) -> None:
-    server = shop.spawn("server", "--port", "0", KAGZI_DB_URL=postgres_server.url)
+    server = shop.spawn("server", "--local", "--port", "0", KAGZI_DB_URL=postgres_server.url)
     port, http = ports_of(server)
     assert is_serving(port)
     assert answer(http, "/readyz")[0] == 200

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 pytest.importorskip("django")
@@ -21,13 +22,17 @@ from tests.contrib.django_project import configure
 
 configure()
 
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 
 from kagzi import Kagzi, Retry
-from kagzi.contrib.django import compat, get_app
+from kagzi.contrib.django import compat, get_app, staff
 from kagzi.contrib.django.apps import _make_tables
 from kagzi.contrib.django.checks import check_settings
 from kagzi.contrib.django.conf import database_url
@@ -419,3 +424,51 @@ def test_another_database_is_never_joined(tmp_path: Path) -> None:
                 with transaction.atomic(), pytest.raises(InvalidRequest, match="another database"):
                     tasks.add.enqueue(1, 2)
     connections.close_all()
+
+
+class Users:
+    """An authentication backend without a table."""
+
+    def get_user(self, key: str) -> User | None:
+        return USERS.get(int(key))
+
+    async def aget_user(self, key: str) -> User | None:
+        return self.get_user(key)
+
+
+USERS = {
+    1: User(pk=1, username="ada", is_staff=True),
+    2: User(pk=2, username="bob", is_staff=False),
+    3: User(pk=3, username="eve", is_staff=True, is_active=False),
+}
+
+
+def logged_in(user: User) -> str:
+    """Returns the cookie of a session of Django's."""
+    session = SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.save()
+    return str(session.session_key)
+
+
+def test_the_dashboard_lets_in_the_staff_of_the_project() -> None:
+    sessions = "django.contrib.sessions.backends.signed_cookies"
+    with override_settings(
+        KAGZI={"url": "memory://"}, SESSION_ENGINE=sessions, AUTHENTICATION_BACKENDS=[f"{__name__}.Users"]
+    ):
+        cookies = {user.username: logged_in(user) for user in USERS.values()}
+        forged = cookies["bob"][:-4] + "AAAA"
+
+        async def ask() -> dict[str, int]:
+            async with get_app() as app:
+                transport = httpx.ASGITransport(app.asgi(auth=staff), client=("203.0.113.9", 1))
+                answers = {}
+                for name, cookie in {**cookies, "forged": forged, "nobody": ""}.items():
+                    headers = {"cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}"}
+                    async with httpx.AsyncClient(transport=transport, base_url="http://shop.example") as http:
+                        answers[name] = (await http.get("/", headers=headers)).status_code
+                return answers
+
+        assert asyncio.run(ask()) == {"ada": 200, "bob": 403, "eve": 403, "forged": 403, "nobody": 403}

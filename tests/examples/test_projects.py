@@ -31,7 +31,7 @@ def free_port() -> int:
 def program(project: str, url: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of a project; ended in order when the block is left, which must succeed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KAGZI_")}
-    environment["KAGZI_URL"] = url
+    environment |= {"KAGZI_URL": url, "SHOP_PASSWORD": "secret"}
     process = subprocess.Popen([sys.executable, "-m", *arguments], cwd=EXAMPLES / project, env=environment)
     try:
         yield process
@@ -64,7 +64,9 @@ def test_fastapi(tmp_path: Path) -> None:
         runs = {client.post("/orders/42").json()["run"] for _ in range(4)}  # whichever process answers
         assert len(runs) == 1
         assert client.get("/orders/42").json() == {"order": "42", "payment": "payment-42"}
-        page = client.get("/kagzi/runs", headers={"accept": "text/html"}).text
+        assert client.get("/kagzi/runs").status_code == 401
+        assert client.get("/kagzi/runs", auth=("ada", "wrong")).status_code == 401
+        page = client.get("/kagzi/runs", headers={"accept": "text/html"}, auth=("ada", "secret")).text
         assert re.search(r'href="/kagzi/runs/[0-9a-f-]+"', page)
 
 

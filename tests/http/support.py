@@ -21,8 +21,10 @@ from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.http import openapi
+from kagzi.http.door import Door
 from kagzi.http.port import HttpPort
 from kagzi.http.routes import ROUTES
+from kagzi.ports.keyless import Keyless
 
 DOCUMENT: dict[str, Any] = json.loads(openapi.document(ROUTES))
 _REGISTRY: Any = Registry().with_resource("urn:kagzi", Resource.from_contents(DOCUMENT, DRAFT202012))
@@ -46,7 +48,8 @@ async def serving(
     engine: LocalEngine, *, calls_per_key: int = CALLS_PER_KEY, **options: Any
 ) -> AsyncIterator[HttpPort]:
     gate = Gate(engine.keys, engine.namespaces, audit=engine.audit, calls_per_key=calls_per_key)
-    port = HttpPort(engine, gate=gate, audit=engine.audit, **{"ready": lambda: True} | options)
+    usual: dict[str, Any] = {"ready": lambda: True, "door": Door(Keyless.LOCAL)}
+    port = HttpPort(engine, gate=gate, audit=engine.audit, **usual | options)
     await port.start()
     try:
         yield port

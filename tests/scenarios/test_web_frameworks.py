@@ -9,9 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request
 
 from kagzi import InvalidRequest, Kagzi
+from kagzi.api.keys import AuditFilter
+from kagzi.core.audit import AuditEntry
 from kagzi.core.key import Role
 from kagzi.engine.local import LocalEngine
 from kagzi.testing import run_virtually
@@ -72,7 +74,7 @@ def shop(url: str) -> tuple[Kagzi, FastAPI, list[str]]:
     def result(number: int) -> dict[str, int]:  # in a thread, where nothing can be awaited
         return {"result": app.find_sync(f"n-{number}", squares).result_sync(timeout=60)}
 
-    api.mount("/kagzi", app.asgi())
+    api.mount("/kagzi", app.asgi(local=True))
     return app, api, story
 
 
@@ -152,40 +154,121 @@ def page_forms(answer: httpx.Response) -> list[Any]:
     return [form for form in Page(answer).forms if form.method == "post"]
 
 
-async def test_without_keys_only_this_machine_is_let_in() -> None:
-    _, api, _ = shop("memory://")
+PROXIED = {
+    "directly": {},
+    "by nginx, which says nothing": {"http_version": "1.0"},
+    "with a forged peer": {"headers": {"x-forwarded-for": "127.0.0.1"}},
+    "by a proxy that says so": {"headers": {"forwarded": "for=127.0.0.1"}},
+    "under another name": {"headers": {"host": "shop.example"}},
+    "from elsewhere": {"client": ("203.0.113.9", 1)},
+}
+
+
+def bare(app: Kagzi, **options: Any) -> FastAPI:
+    api = FastAPI(lifespan=app.lifespan())
+    api.mount("/kagzi", app.asgi(**options))
+    return api
+
+
+async def asked(api: FastAPI, path: str, *, http_version: str = "1.1", **how: Any) -> httpx.Response:
+    async def arriving(scope: Any, receive: Any, send: Any) -> None:
+        await api({**scope, "http_version": http_version}, receive, send)
+
+    client, headers = how.get("client", ("127.0.0.1", 1)), how.get("headers", {})
+    transport = httpx.ASGITransport(arriving, client=client)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        return await http.get(f"/kagzi{path}", headers=headers)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs", "/", "/metrics"])
+async def test_without_keys_a_mount_answers_only_what_the_developer_says(path: str) -> None:
+    for options, let_in in (({}, set()), ({"local": True}, {"directly"}), ({"auth": lambda _: True}, set(PROXIED))):
+        app, _, _ = shop("memory://")
+        api = bare(app, **options)
+        async with serving(api):
+            answers = {how: (await asked(api, path, **given)).status_code for how, given in PROXIED.items()}
+            assert {how for how, status in answers.items() if status == 200} == let_in, options
+            assert set(answers.values()) <= {200, 403, 421}
+            assert (await asked(api, "/livez", client=("203.0.113.9", 1))).status_code == 200
+            if not options:
+                advice = (await asked(api, "/api/v1/runs")).json()["detail"]
+                assert all(word in advice for word in ("kagzi keys create", "auth=", "local=True"))
+
+
+async def _of_staff(request: Request) -> str:
+    """As a dependency of FastAPI: `Depends(_of_staff)`."""
+    if (name := request.headers.get("x-user")) is None:
+        raise HTTPException(401, "log in first", {"www-authenticate": "Basic"})
+    return name if name.startswith("staff-") else ""
+
+
+def _in_a_thread(request: Request) -> object:
+    asyncio.run(asyncio.sleep(0))  # no loop runs in this thread
+    return request.headers.get("x-user") == "staff-ada"
+
+
+@pytest.mark.parametrize("auth", [_of_staff, _in_a_thread])
+async def test_a_function_of_the_web_app_decides_who_comes_in(auth: Any) -> None:
+    app, _, _ = shop("memory://")
+    api = bare(app, auth=auth)
     async with serving(api, client=("203.0.113.9", 1)) as stranger:
-        refused = await stranger.get("/kagzi/api/v1/runs")
-        assert refused.status_code == 403
-        assert "kagzi keys create" in refused.json()["detail"]
-        through_proxy = httpx.ASGITransport(api, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=through_proxy, base_url="http://shop.example") as proxied:
-            assert (await proxied.get("/kagzi/api/v1/runs")).status_code == 403
+        assert isinstance(app.engine, LocalEngine)
+        await app.engine.keys.create(namespace=None, name="ops", role=Role.ADMIN, actor="test")  # asks nobody here
+        assert (await stranger.get("/kagzi/")).status_code == (401 if auth is _of_staff else 403)
+        assert (await stranger.get("/kagzi/", headers={"x-user": "eve"})).status_code == 403
+        assert (await stranger.get("/kagzi/static/none.css", headers={"x-user": "eve"})).status_code == 403
+        ada = {"x-user": "staff-ada"}
+        assert (await stranger.get("/kagzi/", headers=ada)).status_code == 200
+        made = await stranger.post("/kagzi/api/v1/runs", json={"workflow": "squares", "input": [3]}, headers=ada)
+        address = f"/kagzi/runs/{made.json()['run_id']}/terminate"
+        (form,) = [each for each in page_forms(await stranger.get(address, headers=ada)) if "terminate" in each.action]
+        if auth is _of_staff:  # forms are bound to whom they were shown
+            bob = await stranger.post(form.action, data=form.fields, headers={"x-user": "staff-bob"})
+            assert bob.status_code == 403
+        assert (await stranger.post(form.action, data=form.fields, headers=ada)).status_code == 303
+        async with asyncio.timeout(30):
+            while not (done := {each.actor for each in await _audited(app.engine) if each.result == "OK"}):
+                await asyncio.sleep(0.02)
+        assert done == {"user:staff-ada" if auth is _of_staff else "anyone"}
+
+
+async def _audited(engine: LocalEngine) -> list[AuditEntry]:
+    entries = (await engine.audit.list(AuditFilter())).items
+    return [entry for entry in entries if entry.action == "POST /runs/{run_id}/terminate"]
+
+
+async def test_what_a_function_raises_is_answered_by_the_web_app_and_elsewhere_by_us() -> None:
+    app, _, _ = shop("memory://")
+    mounted = app.asgi(auth=_of_staff)
+    async with app:
+        transport = httpx.ASGITransport(mounted)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop.example") as http:
+            answer = await http.get("/")
+    assert (answer.status_code, answer.text, answer.headers["www-authenticate"]) == (401, "log in first", "Basic")
 
 
 async def test_with_keys_everybody_is_asked_for_one() -> None:
-    app, api, _ = shop("memory://")
-    async with serving(api, client=("203.0.113.9", 1)) as stranger:
-        assert isinstance(app.engine, LocalEngine)
-        secret = (await app.engine.keys.create(namespace=None, name="ops", role=Role.ADMIN, actor="test")).text
-        asked = await stranger.get("/kagzi/", headers={"accept": "text/html"})
-        assert asked.status_code == 303
-        assert asked.headers["location"].startswith("/kagzi/login?next=")
-        shown = {"authorization": f"Bearer {secret}"}
-        assert (await stranger.get("/kagzi/api/v1/runs", headers=shown)).status_code == 200
+    for options in ({}, {"local": True}):
+        app, _, _ = shop("memory://")
+        async with serving(bare(app, **options), client=("203.0.113.9", 1)) as stranger:
+            assert isinstance(app.engine, LocalEngine)
+            secret = (await app.engine.keys.create(namespace=None, name="ops", role=Role.ADMIN, actor="test")).text
+            page = await stranger.get("/kagzi/", headers={"accept": "text/html"})
+            assert page.status_code == 303
+            assert page.headers["location"].startswith("/kagzi/login?next=")
+            shown = {"authorization": f"Bearer {secret}"}
+            assert (await stranger.get("/kagzi/api/v1/runs", headers=shown)).status_code == 200
 
 
-async def test_a_mount_that_is_told_so_lets_everybody_in_and_one_that_is_closed_says_so() -> None:
+async def test_a_mount_works_on_each_engine_and_one_that_is_closed_says_so() -> None:
     app, _, _ = shop("memory://")
-    api = FastAPI(lifespan=app.lifespan())
-    api.mount("/kagzi", app.asgi(insecure=True))
+    api = bare(app, auth=lambda _: True)
     for _ in range(2):  # each time on another engine
         async with serving(api, client=("203.0.113.9", 1)) as stranger:
             assert (await stranger.get("/kagzi/api/v1/runs")).status_code == 200
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost") as early:
-        closed = await early.get("/kagzi/api/v1/runs")
-        assert closed.status_code == 503
-        assert "lifespan=app.lifespan()" in closed.json()["detail"]
+    closed = await asked(api, "/api/v1/runs")
+    assert closed.status_code == 503
+    assert "lifespan=app.lifespan()" in closed.json()["detail"]
 
 
 async def test_where_the_app_is_open_nothing_is_done_twice() -> None:

@@ -17,11 +17,14 @@ class Caller(Struct, frozen=True, kw_only=True):
     namespace: str | None  # the only one it may see; None: all of them
     role: Role
     peer: str
+    user: str | None = None  # where a web app of the user's decides who comes in: whom it says it is
 
     @property
     def actor(self) -> str:
         """Returns the caller as the audit log names it."""
-        return "anyone" if self.key_id is None else f"key:{self.key_id}"
+        if self.key_id is not None:
+            return f"key:{self.key_id}"
+        return "anyone" if self.user is None else f"user:{self.user}"
 
     def confine(self, namespace: str) -> str:
         """Returns the namespace that a request means: the one it names, else the key's, else (the empty text) the

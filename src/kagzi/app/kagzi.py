@@ -43,6 +43,8 @@ from kagzi.sdk.worker.settings import WorkerSettings
 from kagzi.sdk.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from kagzi.mount import Mounted
 
 R = TypeVar("R")
@@ -254,11 +256,20 @@ class Kagzi(Client):
         return scope
 
     @names_its_options
-    def asgi(self, *, insecure: bool = False, read_only: bool | None = None, decode: bool = False) -> Mounted:
+    def asgi(
+        self,
+        *,
+        auth: Callable[[Request], object] | None = None,
+        local: bool = False,
+        read_only: bool | None = None,
+        decode: bool = False,
+    ) -> Mounted:
         """The HTTP API and the dashboard, to be mounted in a web app of your own: `api.mount("/kagzi", app.asgi())`.
 
-        Who may come is decided by API keys (docs/security.md). While there are none, only this machine is answered;
-        `insecure` lets everybody in whom your own code lets through. `read_only`: no form changes anything; else what
+        Who may come is decided by `auth`, a function of yours, `def` or `async def`: it is given each request, as
+        Starlette's `Request`, and returns something true (a text is the name of the user in the audit log), or raises
+        `HTTPException`. Without it API keys decide (docs/security.md). While there are neither, nobody is answered;
+        `local` answers this machine, for development. `read_only`: no form changes anything; else what
         KAGZI_UI_READ_ONLY says. `decode`: payloads and errors are shown as the codec of this app reads them, to
         everybody who may see the page, and what forms write is encoded by it; else both are as they are stored.
         """
@@ -269,7 +280,8 @@ class Kagzi(Client):
             lambda: self.settings,
             clock=self._clock,
             ids=self._ids,
-            insecure=insecure,
+            local=local,
+            auth=auth,
             read_only=read_only,
             codec=self.codec if decode else None,
         )

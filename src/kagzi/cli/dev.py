@@ -131,7 +131,7 @@ async def _develop(
         ports.append(make_http_port(server, settings, codec))
         return [(f"HTTP on {settings.http_host}", ports[0])]
 
-    server = Server(settings, make_ports=make_ports, grace=1.0)
+    server = Server(settings, make_ports=make_ports, grace=1.0, local=True)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead

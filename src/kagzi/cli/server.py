@@ -26,6 +26,11 @@ from kagzi.core.instant import Span
     metavar="DURATION",
     help="How long calls in flight may take when the server is told to stop.",
 )
+@click.option(
+    "--local",
+    is_flag=True,
+    help="Answer over HTTP without keys: only this machine reaches the port, and no proxy stands before it.",
+)
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine although there are no keys and no TLS.")
 @logging_options
 def server(
@@ -35,6 +40,7 @@ def server(
     http_host: str | None,
     http_port: int | None,
     grace: Span,
+    local: bool,
     insecure: bool,
     log_format: str | None,
     log_level: str | None,
@@ -57,4 +63,4 @@ def server(
         log_level=log_level,
     )
     start_logging(loaded.settings)
-    serve(loaded.settings, insecure=insecure, grace=seconds(grace))
+    serve(loaded.settings, local=local, insecure=insecure, grace=seconds(grace))

@@ -1,6 +1,6 @@
 """What every request goes through.
 
-    Entrance: a request id, security headers, the log ─▶ the host asked for ─▶ room for one more ─▶ Starlette's router
+    Entrance: a request id, security headers, the log ─▶ room for one more ─▶ Starlette's router
     ─▶ Endpoint: the gate ─▶ reading ─▶ the route's work, within its time ─▶ the answer, or a problem
 
 The API trusts no browser: it knows no cookies and no CORS, and what changes something takes JSON by POST alone, which
@@ -28,7 +28,6 @@ from kagzi import tracing
 from kagzi.access import Gate
 from kagzi.access.shares import Shares
 from kagzi.api.keys import AuditService
-from kagzi.core.address import is_loopback
 from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.http import limits
 from kagzi.http.call import Host
@@ -58,10 +57,8 @@ def make_app(
     gate: Gate,
     audit: AuditService | None,
     body_bytes: int,
-    local_names: frozenset[str] | None,
     pages: Pages | None = None,
 ) -> ASGIApp:
-    """`local_names`: only requests for these hosts are answered while no keys are asked for; None: for any."""
     requests = Shares(limits.REQUESTS_PER_KEY, "requests")
     streams = Shares(limits.STREAMS_PER_KEY, "streams")
     endpoints: dict[str, dict[str, Endpoint]] = {}
@@ -87,19 +84,15 @@ def make_app(
         exception_handlers={HTTPException: not_here, Exception: _nobody_foresaw},
     )
     app.router.redirect_slashes = False
-    return Entrance(app, host, gate, local_names, probes=frozenset(route.path for route in routes if route.public))
+    return Entrance(app, host, probes=frozenset(route.path for route in routes if route.public))
 
 
 class Entrance:
     """Around everything, refusals included."""
 
-    def __init__(
-        self, app: ASGIApp, host: Host, gate: Gate, local_names: frozenset[str] | None, *, probes: frozenset[str]
-    ) -> None:
+    def __init__(self, app: ASGIApp, host: Host, *, probes: frozenset[str]) -> None:
         self._app = app
         self._host = host
-        self._gate = gate
-        self._local_names = local_names
         self._probes = probes
         self._pace = Pace()
         self._under_way = 0
@@ -108,6 +101,7 @@ class Entrance:
         if scope["type"] != "http":
             return
         scope["path"] = address(scope["raw_path"])
+        self._host.door.see(scope)
         base: str = scope.get("root_path", "")
         probe = scope["path"].removeprefix(base) in self._probes
         if not probe:
@@ -130,7 +124,7 @@ class Entrance:
 
         self._under_way += 1
         try:
-            refusal = await self._refusal(request, probe)
+            refusal = self._refusal(request, probe)
             if refusal is not None:
                 await problem_response(refusal, request_id)(scope, receive, answer)
             else:
@@ -149,7 +143,7 @@ class Entrance:
             self._host.engine.metrics.http_answered(request.method, route, status, taken)
             _log(request, status, taken, request_id)
 
-    async def _refusal(self, request: Request, probe: bool) -> Exception | None:
+    def _refusal(self, request: Request, probe: bool) -> Exception | None:
         # Whoever is told that a busy server does not live would start it anew, and have all of them come again.
         if self._under_way > limits.REQUESTS + limits.STREAMS and not probe:
             return LimitExceeded("too many requests are under way; trying again later is safe")
@@ -165,17 +159,6 @@ class Entrance:
             return Refused(431, "HEADERS_TOO_LARGE", f"the headers are larger than {limits.HEADER_BYTES:,} bytes")
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > limits.TARGET_BYTES:
             return Refused(414, "URI_TOO_LONG", f"the address is longer than {limits.TARGET_BYTES:,} bytes")
-        if self._local_names is not None and not is_local(request.headers.get("host", ""), self._local_names):
-            try:
-                asked_for_keys = await self._gate.configured()
-            except Exception as error:
-                return error
-            if not asked_for_keys:
-                return Refused(
-                    421,
-                    "MISDIRECTED_REQUEST",
-                    "this server is for its own machine: ask for it as 127.0.0.1 or localhost",
-                )
         return None
 
 
@@ -216,17 +199,6 @@ def address(raw_path: bytes) -> str:
     """The path as routes see it: each segment in its one spelling, still encoded. A name may contain anything, so that
     a slash in it must not be one of the path, and dots in it lead nowhere."""
     return "/".join(quote(unquote_to_bytes(segment), safe="") for segment in raw_path.split(b"/"))
-
-
-def is_local(header: str, names: frozenset[str]) -> bool:
-    """Whether a Host header names this machine. A page of another site can make its own name lead here (DNS
-    rebinding), and then it comes with that name."""
-    name = header.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
-    return name in names or is_loopback(name)
 
 
 def _log(request: Request, status: int, seconds: float, request_id: str) -> None:

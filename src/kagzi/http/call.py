@@ -14,6 +14,7 @@ from kagzi.api.events import EventService
 from kagzi.clock import Clock
 from kagzi.core.page import PageTokens
 from kagzi.http.checkups import Checkups
+from kagzi.http.door import Door
 from kagzi.http.fields import Name
 from kagzi.http.sessions import DEFAULT_SECONDS, Sessions
 from kagzi.ids import IdSource
@@ -70,6 +71,7 @@ class Host:
         clock: Clock,
         ids: IdSource,
         gate: Gate,
+        door: Door,
         session_seconds: float = DEFAULT_SECONDS,
     ) -> None:
         self.engine = engine
@@ -80,6 +82,7 @@ class Host:
         self.checkups = Checkups(engine.health)
         self.closing = Closing()
         self.gate = gate
+        self.door = door
         self.sessions = Sessions(engine.page_tokens, clock, session_seconds)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,8 @@ from kagzi.http.problems import Refused, code_of, naming, problem_response
 from kagzi.http.reading import is_packed, named_namespace, read_body, read_path, read_query
 from kagzi.http.routes import Route
 from kagzi.http.streaming import Streaming
+
+USER: Final = "kagzi.user"  # in the scope: whom the web app around us has let in
 
 
 class Endpoint:
@@ -87,7 +89,7 @@ class Endpoint:
             return None
         namespace = request.path_params.get("namespace", named_namespace(request))
         with naming("namespace"):
-            return await self._gate.admit(
+            caller = await self._gate.admit(
                 self._route.action,
                 key=self._shown_key(request),
                 namespace=namespace,
@@ -95,6 +97,10 @@ class Endpoint:
                 request_id=lambda: request.scope["kagzi.request_id"],
                 target=lambda: _storable(_target(request.path_params)),
             )
+        if caller.key_id is None and (refusal := self._host.door.refusal(request)) is not None:
+            raise refusal
+        user: str | None = request.scope.get(USER)
+        return caller if user is None else msgspec.structs.replace(caller, user=user)
 
     async def _answer(self, request: Request, caller: Caller | None, held: AsyncExitStack) -> ASGIApp:
         route = self._route
@@ -103,7 +109,7 @@ class Endpoint:
         named = path.get("namespace", getattr(query, "namespace", None)) or ""
         body = None
         if route.body is not None:
-            _refuse_other_sites(request)
+            self._refuse_other_sites(request)
             if caller is not None:
                 await self._make_room(request, caller, held)
             body = await self._read_body(request)
@@ -159,6 +165,20 @@ class Endpoint:
     def _problem(self, request: Request, error: Exception) -> Response:
         return problem_response(error, request.scope["kagzi.request_id"])
 
+    def _refuse_other_sites(self, request: Request) -> None:
+        """Browsers say where a request comes from; one from another site is refused even if it says that it is
+        JSON."""
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
+        origin = request.headers.get("origin")
+        if origin is not None and not self._host.door.is_own(origin, request.headers.get("host", "")):
+            raise Refused(
+                403,
+                "CROSS_SITE",
+                "requests from pages of other sites are refused; if a proxy stands before this server, say with "
+                "KAGZI_PUBLIC_URL under which address people reach it",
+            )
+
     async def _make_room(self, request: Request, caller: Caller, held: AsyncExitStack) -> None:
         """Waits until there is room for the body as it will be unpacked. Nothing of it is read before."""
         length = request.headers.get("content-length", "")
@@ -196,15 +216,6 @@ class Endpoint:
                 result=code,
             )
         )
-
-
-def _refuse_other_sites(request: Request) -> None:
-    """Browsers say where a request comes from; one from another site is refused even if it says that it is JSON."""
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host", ""):
-        raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
 
 
 def _target(parameters: Mapping[str, str]) -> str:

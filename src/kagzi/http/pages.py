@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from kagzi.access import Caller, shown_key
 from kagzi.errors import Unauthenticated
 from kagzi.http.call import Asset, Call, Html, PayloadCodec, Redirect, Result
-from kagzi.http.endpoint import Endpoint
+from kagzi.http.endpoint import USER, Endpoint
 from kagzi.http.limits import FORM_BYTES
 from kagzi.http.problems import Refused, describe
 from kagzi.http.reading import read_form, read_query
@@ -136,7 +136,9 @@ def trouble_response(pages: Pages, request: Request, error: Exception) -> Respon
 
 
 def session_of(request: Request) -> str | None:
-    return request.cookies.get(cookie_name(request.headers.get("host", "")))
+    """Returns what forms are bound to: the session's cookie, or whom the web app around us has let in."""
+    user: str | None = request.scope.get(USER)
+    return request.cookies.get(cookie_name(request.headers.get("host", ""))) if user is None else user
 
 
 def wants_page(request: Request) -> bool:

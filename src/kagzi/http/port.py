@@ -25,13 +25,15 @@ from kagzi.clock import Clock, SystemClock
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.errors import Unavailable
 from kagzi.http import limits
-from kagzi.http.app import is_local, make_app
+from kagzi.http.app import make_app
 from kagzi.http.call import Host, ServedEngine
+from kagzi.http.door import Door
 from kagzi.http.pages import Pages
 from kagzi.http.routes import ROUTES
 from kagzi.http.sessions import DEFAULT_SECONDS
 from kagzi.http.tls import Tls
 from kagzi.ids import IdSource, RandomIds
+from kagzi.ports.keyless import Keyless
 
 log = logging.getLogger("kagzi.http")
 
@@ -50,6 +52,7 @@ class HttpPort:
         *,
         gate: Gate,
         ready: Callable[[], bool],
+        door: Door | None = None,
         audit: AuditService | None = None,
         tls: Tls | None = None,
         payload_bytes: int = PAYLOAD_BYTES,
@@ -62,6 +65,7 @@ class HttpPort:
         self.port = port
         self._gate = gate
         self._ready = ready
+        self._door = door or Door(Keyless.NOBODY)
         self._audit = audit
         self._tls = tls
         self._pages = pages
@@ -88,16 +92,15 @@ class HttpPort:
             clock=self._clock,
             ids=self._ids,
             gate=self._gate,
+            door=self._door,
             session_seconds=DEFAULT_SECONDS if pages is None else pages.session_seconds,
         )
-        names = frozenset({self._address.lower().strip("[]")})
         app = make_app(
             self._host,
             ROUTES,
             gate=self._gate,
             audit=self._audit,
             body_bytes=self._body_bytes,
-            local_names=names if is_local(self._address, frozenset()) else None,
             pages=pages,
         )
         context = None if self._tls is None else self._tls.context()

@@ -52,6 +52,8 @@ def accepted(field: str) -> str:
         *most, last = get_args(kind)
         return f"{', '.join(most)} or {last}"
     bounds = _metas(field)
+    if said := next((meta.extra["accepted"] for meta in bounds if meta.extra and "accepted" in meta.extra), None):
+        return str(said)
     least = next((meta.ge for meta in bounds if meta.ge is not None), None)
     most_ = next((meta.le for meta in bounds if meta.le is not None), None)
     longest = next((meta.max_length for meta in bounds if meta.max_length is not None), None)

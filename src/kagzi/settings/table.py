@@ -97,6 +97,23 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = 8420
 
+    public_url: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$")] | None,
+        Meta(
+            extra={"accepted": "an address such as https://kagzi.example.org"},
+            description="The address under which people reach the HTTP port, if a proxy stands before it, such as "
+            "`https://kagzi.example.org`. Forms of the dashboard are taken from there, too.",
+        ),
+    ] = None
+    trusted_proxies: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=4096)] | None,
+        Meta(
+            extra={"accepted": "addresses and networks with commas between"},
+            description="The proxies before the HTTP port whose `X-Forwarded-For` is believed: addresses or networks "
+            "with commas between, such as `10.0.0.0/8,127.0.0.1`. The audit log then names the peer that they name.",
+        ),
+    ] = None
+
     ui_enabled: Annotated[
         Literal["on", "off"],
         Meta(description="Whether the HTTP port shows the dashboard; without it there are `/api/v1` and probes alone."),

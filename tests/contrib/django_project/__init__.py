@@ -21,7 +21,13 @@ def configure() -> None:
             "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "nowhere.db", "OPTIONS": {"timeout": 60}},
             "postgres": {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"},
         },
-        INSTALLED_APPS=[APP, "kagzi.contrib.django"] + (["django_tasks"] if django.VERSION < (6, 0) else []),
+        INSTALLED_APPS=[
+            APP,
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "kagzi.contrib.django",
+            *(["django_tasks"] if django.VERSION < (6, 0) else []),
+        ],
         LOGGING_CONFIG=None,
         TASKS={
             "default": {
