@@ -209,7 +209,7 @@ def test_a_server_process(shell: Shell, tls: bool) -> None:
     files = certificates.tls(mutual=True)
     environ = {"KAGZI_TLS_CERT": files.cert, "KAGZI_TLS_KEY": files.key, "KAGZI_TLS_CLIENT_CA": files.client_ca or ""}
     server = shell.spawn(
-        "server", "--port", "0", "--http-port", "0", "--log-format", "json", **(environ if tls else {})
+        "server", "--local", "--port", "0", "--http-port", "0", "--log-format", "json", **(environ if tls else {})
     )
     line = next(line for line in read_until(server, "is ready").splitlines() if "is ready" in line)
     port = json.loads(line)["message"].partition("HTTP on 127.0.0.1:")[2].partition(";")[0]
