@@ -9,6 +9,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -285,6 +286,33 @@ def test_a_zone_that_is_not_known_is_refused(zone: object) -> None:
         check_zone(zone)
 
 
-def test_a_zone_that_was_perhaps_meant_is_named() -> None:
+@pytest.mark.parametrize("written", ["europe/berlin", "Europe/Berln", "Berlin", "berlni"])
+def test_a_zone_that_was_perhaps_meant_is_named(written: str) -> None:
     with pytest.raises(InvalidRequest, match="did you mean 'Europe/Berlin'"):
-        check_zone("europe/berlin")
+        check_zone(written)
+
+
+@pytest.mark.parametrize("written", ["X" * 65, "X" * 400_000])
+def test_a_long_name_is_compared_with_no_zone(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kagzi.core.cron.difflib", None)
+    with pytest.raises(InvalidRequest, match="time zone"):
+        check_zone(written)
+
+
+@given(
+    days=st.sampled_from(["L", "LW", "*/31,L", "*/30,LW"]) | st.integers(1, 31).map("*/{}".format),
+    months=st.integers(1, 12).map(str) | st.just("*"),
+    weekdays=st.sampled_from(["1#5", "3#4", "5L", "*/7", "1#1,2#5", "0", "*/3"]),
+)
+@settings(max_examples=length(60, 2_000), deadline=None)
+def test_days_that_never_come_are_known_without_looking_for_them(days: str, months: str, weekdays: str) -> None:
+    expression = f"0 0 {days} {months} {weekdays}"
+    try:
+        parse_times(expression)
+    except InvalidRequest as error:
+        if "matches no day" not in str(error):
+            return
+        with pytest.raises(StopIteration):
+            next(CronSim(expression, datetime(2000, 1, 1)))
+    else:
+        assert next(CronSim(expression, datetime(2000, 1, 1)))

@@ -231,18 +231,18 @@ def test_the_id_of_a_firing_tells_its_instant() -> None:
 
 
 def test_a_backfill_has_its_beginning_and_not_its_end() -> None:
-    assert backfilled(TIMES, minute(3), minute(5)) == [minute(3), minute(4)]
-    assert backfilled(TIMES, minute(3.5), minute(3.6)) == []
+    assert list(backfilled(TIMES, minute(3), minute(5))) == [minute(3), minute(4)]
+    assert list(backfilled(TIMES, minute(3.5), minute(3.6))) == []
 
 
 @pytest.mark.parametrize(("since", "until"), [(minute(5), minute(5)), (minute(5), minute(4)), (0, minute(9000))])
 def test_a_backfill_without_end_or_backwards_is_refused(since: Instant, until: Instant) -> None:
     with pytest.raises(InvalidRequest, match="backfill"):
-        backfilled(TIMES, since, until)
+        list(backfilled(TIMES, since, until))
 
 
 def test_a_backfill_of_as_many_as_are_allowed_is() -> None:
-    assert len(backfilled(TIMES, 0, minute(MOST_BACKFILLED))) == MOST_BACKFILLED
+    assert len(list(backfilled(TIMES, 0, minute(MOST_BACKFILLED)))) == MOST_BACKFILLED
 
 
 @pytest.mark.parametrize("value", [-1, 10_001, True, "3", 1.5, None])

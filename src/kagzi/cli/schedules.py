@@ -18,7 +18,7 @@ from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.page import Page
 from kagzi.core.run import Run
 from kagzi.core.schedule import DEFAULT_PREVIEWED, MOST_PREVIEWED, Schedule, Skip
-from kagzi.ports.documents.schedules import firing_documents, schedule_document, skip_document
+from kagzi.ports.documents.schedules import firing_document, schedule_document, skip_document
 from kagzi.settings import Loaded
 
 
@@ -168,7 +168,8 @@ def preview(expression: str, tz: str, count: int, after: Instant | None, json: b
     times = parse_times(expression, check_zone(tz), "the expression")
     start = SystemClock().now() if after is None else after
     if json:
-        output.document({"firings": firing_documents(expression, tz, start, count)})
+        found = [firing_document(times, tz, at) for at in upcoming(times, start, count)]
+        output.document({"firings": found})
         return
     zone = ZoneInfo(tz)
     output.table(

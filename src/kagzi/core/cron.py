@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from calendar import monthrange
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo, available_timezones
@@ -29,6 +30,8 @@ from kagzi.core.instant import NEVER, SECOND, Instant, Span, from_datetime, to_d
 from kagzi.errors import InvalidRequest
 
 EXPRESSION_CHARACTERS: Final = 255
+ZONE_CHARACTERS: Final = 255
+_LONGEST_ZONE: Final = 64  # characters of a name that is compared with those of zones
 SHORTEST_INTERVAL: Final[Span] = SECOND
 
 _NAMED: Final = {
@@ -84,6 +87,8 @@ def check_zone(zone: object) -> str:
     """Returns the name of a time zone that this machine knows."""
     if not isinstance(zone, str):
         raise InvalidRequest(f'the time zone must be a name such as "Europe/Berlin", not {type(zone).__name__}')
+    if len(zone) > ZONE_CHARACTERS:
+        raise InvalidRequest(f"the time zone has {len(zone):,} characters; at most {ZONE_CHARACTERS} are allowed")
     _zone(zone)
     return zone
 
@@ -123,9 +128,29 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # not there, a folder of zones, a path out of the database
-        close = difflib.get_close_matches(name, available_timezones(), n=1, cutoff=0.6)
-        meant = f"; did you mean {close[0]!r}?" if close else '; names are like "Europe/Berlin" or "UTC"'
+        close = _close_zone(name)
+        meant = f"; did you mean {close!r}?" if close else '; names are like "Europe/Berlin" or "UTC"'
         raise InvalidRequest(f"the time zone {name!r:.80} is not known on this machine{meant}") from None
+
+
+@lru_cache(maxsize=1024)
+def _close_zone(name: str) -> str | None:
+    """Returns the zone that was meant: one that begins like the name, or whose city does."""
+    if len(name) > _LONGEST_ZONE:
+        return None
+    written = name.casefold()
+    close = difflib.get_close_matches(written, _zones_by_letter().get(written[:1], ()), n=1, cutoff=0.6)
+    return _zones_by_letter()[written[:1]][close[0]] if close else None
+
+
+@lru_cache(maxsize=1)
+def _zones_by_letter() -> dict[str, dict[str, str]]:
+    """Returns the zones of this machine by what may be written for them, and that by its first letter."""
+    found: dict[str, dict[str, str]] = {}
+    for zone in sorted(available_timezones()):
+        for written in (zone.casefold(), zone.rpartition("/")[2].casefold()):
+            found.setdefault(written[0], {}).setdefault(written, zone)
+    return found
 
 
 class _Interval:
@@ -171,8 +196,25 @@ class _Calendar:
             raise _refused(str(error), text, fields, field) from None
         self._wall = not fields[-4].startswith("*")
         self._zone = zone
-        if self.after(from_datetime(datetime(2000, 1, 1, tzinfo=zone))) is None:
+        if not self._has_days():
             raise InvalidRequest(f"{field}: {text!r} matches no day within 50 years")
+
+    def _has_days(self) -> bool:
+        """Returns whether any day is meant. Where the day of the month and that of the week must both match, each day
+        of the month is looked at on every weekday, which 28 years have; looking for the first match would take long
+        where there is none."""
+        matches = self._matches
+        if not matches.day_and:
+            return True
+        ends = range(26, 32) if min(matches.days) < 0 else ()
+        days = sorted({*(day for day in matches.days if day > 0), *ends})
+        return any(
+            matches.match_day(date(year, month, day))
+            for month in matches.months
+            for day in days
+            for year in range(2000, 2028)
+            if day <= monthrange(year, month)[1]
+        )
 
     def after(self, instant: Instant) -> Instant | None:
         here = self._local(instant)

@@ -11,6 +11,7 @@ Nothing at or before the watermark is fired by the clock again, whatever became 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, assert_never
 
@@ -254,21 +255,19 @@ def firing_id(schedule_id: str, instant: Instant) -> str:
     return f"{schedule_id}:{to_datetime(instant).isoformat().replace('+00:00', 'Z')}"
 
 
-def backfilled(times: Times, since: Instant, until: Instant) -> list[Instant]:
-    """Returns the instants from `since` to before `until`, oldest first."""
+def backfilled(times: Times, since: Instant, until: Instant) -> Iterator[Instant]:
+    """Yields the instants from `since` to before `until`, oldest first; InvalidRequest if there are too many."""
     if until <= since:
         raise InvalidRequest("backfill: `until` must be later than `since`")
-    found: list[Instant] = []
-    at = since - 1
+    found, at = 0, since - 1
     while (following := times.after(at)) is not None and following < until:
-        if len(found) == MOST_BACKFILLED:
+        if found == MOST_BACKFILLED:
             raise InvalidRequest(
                 f"backfill: there are more than {MOST_BACKFILLED:,} firings between these; ask for a shorter time, "
                 f"for example until {to_datetime(at).isoformat()}"
             )
-        found.append(following)
-        at = following
-    return found
+        yield following
+        found, at = found + 1, following
 
 
 def check_catchup(value: object, field: str = "max_catchup") -> int:

@@ -140,7 +140,7 @@ async def _form(
         try:
             check_times(values["cron"], zone)
             with naming("cron"):
-                firings = preview(values["cron"], zone, call.host.clock.now())
+                firings = await preview(values["cron"], zone, call.host.clock.now())
         except BadField as bad:
             wrong.setdefault(bad.field, str(bad))
     return await page(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -20,6 +21,7 @@ from kagzi.errors import KagziError
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.problems import naming
 from kagzi.http.runs import Token
+from kagzi.ports.gradually import gradually
 
 _ROWS: Final = 25
 _NEXT: Final = 5
@@ -70,13 +72,13 @@ async def show_schedule(call: Call[ScheduleQuery, None]) -> Html:
         schedule=schedule,
         changes=may(call, "POST /schedules/{schedule_id}/edit"),
         verbs=[ACTIONS[verb] for verb in verbs if may(call, f"POST /schedules/{{schedule_id}}/{verb}")],
-        firings=_next_firings(schedule),
+        firings=await _next_firings(schedule),
         runs=runs,
         skips=await schedules.skips(call.namespace, schedule.schedule_id),
     )
 
 
-def _next_firings(schedule: Schedule) -> list[NextFiring]:
+async def _next_firings(schedule: Schedule) -> list[NextFiring]:
     """Returns the next firings by the times of a schedule; the first may be one that somebody has chosen."""
     if schedule.next_fire_at is None:
         return []
@@ -84,19 +86,21 @@ def _next_firings(schedule: Schedule) -> list[NextFiring]:
         times, zone = parse_times(schedule.cron_expr, schedule.timezone), ZoneInfo(schedule.timezone)
     except KagziError:  # a zone that is not known on this host
         return []
-    return _firings(times, zone, [schedule.next_fire_at, *upcoming(times, schedule.next_fire_at, _NEXT - 1)])
+    return await _firings(
+        times, zone, chain((schedule.next_fire_at,), upcoming(times, schedule.next_fire_at, _NEXT - 1))
+    )
 
 
-def preview(cron: str, timezone: str, now: Instant) -> list[NextFiring]:
+async def preview(cron: str, timezone: str, now: Instant) -> list[NextFiring]:
     """Shows when these times would fire next."""
     times = parse_times(cron, timezone, "cron")
-    return _firings(times, ZoneInfo(timezone), upcoming(times, now, _NEXT))
+    return await _firings(times, ZoneInfo(timezone), upcoming(times, now, _NEXT))
 
 
-def _firings(times: Times, zone: ZoneInfo, instants: Iterable[Instant]) -> list[NextFiring]:
+async def _firings(times: Times, zone: ZoneInfo, instants: Iterable[Instant]) -> list[NextFiring]:
     return [
         NextFiring(at, to_datetime(at).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %Z"), moved(times, at))
-        for at in instants
+        async for at in gradually(instants)
     ]
 
 

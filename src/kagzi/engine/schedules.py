@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
@@ -45,6 +46,7 @@ from kagzi.store.protocol.store import Store
 
 _SKIPS: Final = 100  # records in one answer
 _BATCH: Final = 100  # firings of a backfill in one transaction
+_AT_ONCE: Final = 10  # expressions that are read, or firings that are found, before others run
 _DECLARED: Final = 1000  # by one worker
 
 
@@ -152,14 +154,16 @@ class Schedules:
             self._tell(update.namespace, schedule_id, change, None)
         return changed
 
-    def check_declared(self, registration: Registration) -> None:
+    async def check_declared(self, registration: Registration) -> None:
         """Refuses declarations that cannot be, and those of workflows that the worker does not execute: its key is for
         those alone."""
         declared = registration.schedules
         if len(declared) > _DECLARED:
             raise InvalidRequest(f"a worker declares at most {_DECLARED:,} schedules, not {len(declared):,}")
         offered = {each.name for each in registration.types}
-        for each in declared:
+        for number, each in enumerate(declared):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             _check_own_name(each.name)
             if each.workflow_type not in offered:
                 raise InvalidRequest(
@@ -228,7 +232,11 @@ class Schedules:
         if until > (await self._store.overview.horizon([])).now:
             raise InvalidRequest("backfill: `until` lies in the future; what is still to come fires by itself")
         times = parse_times(schedule.cron_expr, schedule.timezone)
-        instants = backfilled(times, since, until)
+        instants = []
+        for at in backfilled(times, since, until):
+            instants.append(at)
+            if len(instants) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
         await self._namespaces.admit(namespace)
         inserted = 0
         for begin in range(0, len(instants), _BATCH):

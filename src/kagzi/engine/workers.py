@@ -69,7 +69,7 @@ class Workers:
     async def register(self, registration: Registration) -> Registered:
         check_registration(registration)
         if registration.schedules:
-            self._schedules.check_declared(registration)
+            await self._schedules.check_declared(registration)
         if not registration.look:
             await self._namespaces.ensure(registration.namespace)
             await self._store.workers.register(registration)

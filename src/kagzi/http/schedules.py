@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
-from kagzi.core.cron import EXPRESSION_CHARACTERS, check_zone, parse_times
+from kagzi.core.cron import EXPRESSION_CHARACTERS, check_zone, parse_times, upcoming
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTERS
 from kagzi.core.run import PRIORITY_LIMIT
@@ -29,10 +29,11 @@ from kagzi.ports.documents.schedules import (
     FiringDocument,
     ScheduleDocument,
     SkipDocument,
-    firing_documents,
+    firing_document,
     schedule_document,
     skip_document,
 )
+from kagzi.ports.gradually import gradually
 
 _Expression = Annotated[
     str,
@@ -331,9 +332,9 @@ async def preview_schedule(call: Call[PreviewQuery, None]) -> Preview:
     query = call.query
     after = moment_of(query.after, "after")
     check_times(query.cron, query.tz)
-    with naming("cron"):
-        firings = firing_documents(query.cron, query.tz, call.host.clock.now() if after is None else after, query.count)
-    return Preview(firings=firings)
+    times, start = parse_times(query.cron, query.tz), call.host.clock.now() if after is None else after
+    found = [firing_document(times, query.tz, at) async for at in gradually(upcoming(times, start, query.count))]
+    return Preview(firings=tuple(found))
 
 
 def check_times(cron: str | None, zone: str | None) -> None:

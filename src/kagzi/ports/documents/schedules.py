@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Meta, Raw, Struct
 
-from kagzi.core.cron import check_zone, moved, parse_times, upcoming
+from kagzi.core.cron import Times, moved
 from kagzi.core.instant import SECOND, Instant, to_datetime
 from kagzi.core.schedule import Overlap, Schedule, Skip, SkipReason
 from kagzi.ports.documents.common import Count, Moment, _moment, moment, payload
@@ -119,14 +119,6 @@ def skip_document(skip: Skip) -> SkipDocument:
     )
 
 
-def firing_documents(cron: str, zone: str, start: Instant, count: int) -> tuple[FiringDocument, ...]:
-    """The next firings of an expression."""
-    times = parse_times(cron, check_zone(zone), "cron")
-    return tuple(
-        [
-            FiringDocument(
-                at=_moment(at), local=to_datetime(at).astimezone(ZoneInfo(zone)).isoformat(), note=moved(times, at)
-            )
-            for at in upcoming(times, start, count)
-        ]
-    )
+def firing_document(times: Times, zone: str, at: Instant) -> FiringDocument:
+    local = to_datetime(at).astimezone(ZoneInfo(zone)).isoformat()
+    return FiringDocument(at=_moment(at), local=local, note=moved(times, at))

@@ -10,6 +10,7 @@ from kagzi.core.cron import check_zone, moved, parse_times, upcoming
 from kagzi.core.instant import to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.schedule import DEFAULT_PREVIEWED, check_count
+from kagzi.ports.gradually import gradually
 from kagzi.rpc.convert.common import optional_instant, page_info, page_size, timestamp
 from kagzi.rpc.convert.runs import namespace_of, run_to_wire
 from kagzi.rpc.convert.schedules import (
@@ -150,7 +151,7 @@ class ScheduleService:
                     local=to_datetime(at).astimezone(ZoneInfo(zone)).isoformat(),
                     note=moved(times, at) or "",
                 )
-                for at in upcoming(times, start, check_count(request.count or DEFAULT_PREVIEWED))
+                async for at in gradually(upcoming(times, start, check_count(request.count or DEFAULT_PREVIEWED)))
             ]
         )
 

@@ -1,0 +1,17 @@
+"""Results of long computations, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def gradually(results: Iterable[T]) -> AsyncIterator[T]:
+    """Yields what is computed step by step, and lets other calls run after each step: the next firing of an expression
+    may lie decades ahead, and a hundred of them are as much work as a hundred calls."""
+    for result in results:
+        yield result
+        await asyncio.sleep(0)
