@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,7 +16,7 @@ from kagzi.access import Caller, Gate, Role, rates
 from kagzi.access.rates import StartRate
 from kagzi.api.keys import LiveKeys
 from kagzi.core.audit import AuditEntry
-from kagzi.core.instant import SECOND, Instant
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.key import Key, digest, mask_keys, read_key, write_key
 from kagzi.core.namespace import Namespace
 from kagzi.errors import LimitExceeded, NotFound, PermissionDenied, Unauthenticated, Unavailable
@@ -40,6 +40,7 @@ class Database:
         self.last_used: list[dict[str, Instant]] = []
         self.entries: list[AuditEntry] = []
         self.compared = 0
+        self.opened: dict[str, str] = {}
 
     def make(self, role: Role = Role.CLIENT, namespace: str | None = "a", **fields: Any) -> str:
         key_id = f"{len(self.keys):016x}"
@@ -78,6 +79,15 @@ class Database:
 
     async def used(self, at: dict[str, Instant]) -> None:
         self.last_used.append(dict(at))
+
+    async def open_session(self, session_id: str, key_id: str, lifetime: Span) -> None:
+        self.opened[session_id] = key_id
+
+    async def sessions(self, session_ids: Sequence[str]) -> dict[str, str]:
+        return {session_id: self.opened[session_id] for session_id in session_ids if session_id in self.opened}
+
+    async def end_session(self, session_id: str) -> None:
+        self.opened.pop(session_id, None)
 
     async def get(self, namespace: str) -> Namespace:
         if namespace not in ("default", "a", "b"):
@@ -295,6 +305,36 @@ def test_calls_that_wait_are_cut_short() -> None:
 
     database = play(scene)
     assert database.reads < 60
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_session_that_is_over_lets_nobody_in_and_ends_what_waits(elsewhere: bool) -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        loop = asyncio.get_running_loop()
+        caller = await gate.admit(GET, key=database.make(), namespace=None, peer="p")
+        await gate.log_in(caller, "mine", SECOND)
+        await gate.log_in(caller, "other", SECOND)
+        mine, other = [
+            await gate.admit(GET, key=None, session=session, namespace=None, peer="p") for session in ("mine", "other")
+        ]
+        assert (mine.key_id, mine.role, mine.namespace) == (caller.key_id, caller.role, caller.namespace)
+
+        async def wait(waiting: Caller) -> None:
+            with gate.call(waiting):
+                await asyncio.sleep(60)
+
+        waits = [asyncio.create_task(wait(waiting)) for waiting in (mine, other)]
+        await asyncio.sleep(0)
+        began = loop.time()
+        await (database.end_session("mine") if elsewhere else gate.log_out("mine"))
+        with pytest.raises(Unauthenticated, match="over"):
+            await gate.admit(GET, key=None, session="mine", namespace=None, peer="p")
+        with pytest.raises(Unauthenticated):
+            await waits[0]
+        assert loop.time() - began < (10 if elsewhere else 0.1)
+        await waits[1]
+
+    play(scene)
 
 
 def test_what_was_read_slowly_is_as_old_as_its_question() -> None:

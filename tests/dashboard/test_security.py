@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 
 from kagzi.access import ACTIONS
@@ -13,8 +15,9 @@ from kagzi.access.shares import Room
 from kagzi.api.keys import AuditFilter
 from kagzi.api.operations import StartRun
 from kagzi.api.workflows import RunFilter
+from kagzi.clock import SystemClock
 from kagzi.core.instant import SECOND
-from kagzi.core.key import Role
+from kagzi.core.key import Role, read_key
 from kagzi.core.page import PageTokens
 from kagzi.dashboard import PAGES
 from kagzi.engine.local import LocalEngine
@@ -260,20 +263,45 @@ async def test_the_api_knows_no_sessions(memory: LocalEngine, port: HttpPort) ->
         assert (await browser.http.post("/api/v1/runs", json={"workflow": "w"})).status_code == 401
 
 
+async def test_a_session_is_over_on_every_server_when_it_is_logged_out(engine: LocalEngine) -> None:
+    await engine.namespaces.create("a")
+    async with dashboard(engine) as one, dashboard(engine) as other, Browser(one.url) as browser:
+        key = await new_key(engine, one, Role.VIEWER, "a")
+        page = await browser.log_in(key)
+        (cookie,) = browser.http.cookies.jar
+        session = Sessions(engine.page_tokens, SystemClock()).read(cookie.value)
+        assert session is not None
+        secret = read_key(key)
+        assert secret is not None
+        assert all(part not in unpacked(str(cookie.value)) for part in (key.encode(), secret.secret))
+        there = {"cookie": f"{cookie_name(other.url)}={cookie.value}"}
+        async with httpx.AsyncClient(base_url=other.url, timeout=30) as elsewhere:
+            assert (await elsewhere.get("/runs", headers=there)).status_code == 200
+            await browser.send(page.form("/logout"))
+            again = await elsewhere.get("/runs", headers=there)
+            assert (again.status_code, again.headers["location"]) == (303, "/login?next=%2Fruns")
+
+
+def unpacked(cookie: str) -> bytes:
+    """Returns what is in a cookie, as it is and without base64."""
+    parts = [part + "=" * (-len(part) % 4) for part in cookie.split(".")]
+    return cookie.encode() + b"".join(base64.urlsafe_b64decode(part) for part in parts)
+
+
 def test_sessions_end_and_cannot_be_made_up() -> None:
     clock = VirtualClock()
     sessions = Sessions(PageTokens(b"secret"), clock, 60)
-    cookie = sessions.open("kgz_1")
-    assert sessions.key_of(cookie) == "kgz_1"
-    assert sessions.key_of(cookie[:-1] + ("A" if cookie[-1] != "A" else "B")) is None
-    assert Sessions(PageTokens(b"other"), clock, 60).key_of(cookie) is None
+    cookie = sessions.cookie_of("s-1")
+    assert sessions.read(cookie) == "s-1"
+    assert sessions.read(cookie[:-1] + ("A" if cookie[-1] != "A" else "B")) is None
+    assert Sessions(PageTokens(b"other"), clock, 60).read(cookie) is None
     assert not sessions.owns_form(cookie, cookie)
     token = sessions.form_token(cookie)
     assert sessions.owns_form(token, cookie)
     assert not sessions.owns_form(token, None)
-    assert sessions.key_of(token) is None
+    assert sessions.read(token) is None
     clock.advance(61 * SECOND)
-    assert sessions.key_of(cookie) is None
+    assert sessions.read(cookie) is None
     clock.advance(13 * 3600 * SECOND)
     assert not sessions.owns_form(token, cookie)
 

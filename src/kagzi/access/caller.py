@@ -17,6 +17,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     namespace: str | None  # the only one it may see; None: all of them
     role: Role
     peer: str
+    session: str | None = None  # of the dashboard, which it has logged in to
     user: str | None = None  # where a web app of the user's decides who comes in: whom it says it is
 
     @property

@@ -27,7 +27,7 @@ from kagzi.access.shares import Room, Shares, Turns
 from kagzi.access.table import ACTIONS, Rule
 from kagzi.api.keys import KeySource, LiveKeys
 from kagzi.core.audit import AuditEntry
-from kagzi.core.instant import SECOND, Instant
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.key import Key, Role, read_key
 from kagzi.core.namespace import DEFAULT_NAMESPACE, Namespace
 from kagzi.errors import KagziError, PermissionDenied, Unauthenticated, Unavailable
@@ -56,6 +56,7 @@ _NO_KEY: Final = "this server asks for an API key and none was shown; set KAGZI_
     "`authorization: Bearer kgz_…`"
 )
 _BAD_KEY: Final = "the API key that was shown is not known, has expired or was revoked"
+_NO_SESSION: Final = "the session is over; log in again"
 # What unknown keys are compared with, so that they take as long as known ones.
 _NOBODY: Final = Key(key_id="", namespace="", role=Role.VIEWER, name="", digest=bytes(32), created_at=0)
 
@@ -118,6 +119,7 @@ class Gate:
         action: str,
         *,
         key: str | None,
+        session: str | None = None,
         namespace: str | None,
         peer: str,
         request_id: Callable[[], str] = str,
@@ -127,13 +129,14 @@ class Gate:
         """Returns who calls. Raises Unauthenticated or PermissionDenied, NotFound for a namespace that does not exist,
         or LimitExceeded if runs are being started too fast there.
 
-        `action` is an action of the table, `key` what the caller showed, `namespace` the one its request names (None
+        `action` is an action of the table, `key` what the caller showed, or the `session` that it has opened with one,
+        `namespace` the one its request names (None
         or empty if it names none; `Caller.confine` then says which one is meant). `request_id` and `target` are
         asked for what the audit log shall say of a call that is refused; `runs` is how many one that starts runs would
         start."""
         actor = STRANGER
         try:
-            caller = await self._holder(key, peer)
+            caller = await self._holder(key, peer, session)
             if caller.key_id is not None:
                 # From here on it is proven who calls. A key id alone proves nothing: it is no secret.
                 actor = caller.actor
@@ -179,6 +182,16 @@ class Gate:
         one; a key that is revoked ends the stream, and this with it."""
         return _Part(self._shares, caller)
 
+    async def log_in(self, caller: Caller, session: str, lifetime: Span) -> None:
+        """Opens a session with the rights of the caller's key."""
+        assert caller.key_id is not None
+        await self._source.open_session(session, caller.key_id, lifetime)
+
+    async def log_out(self, session: str) -> None:
+        """Ends a session: here at once with what is under way, on other servers with their next reading."""
+        await self._source.end_session(session)
+        self._end_calls(frozenset({session}))
+
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -190,12 +203,22 @@ class Gate:
 
     # Knowing keys.
 
-    async def _holder(self, text: str | None, peer: str) -> Caller:
+    async def _holder(self, text: str | None, peer: str, session: str | None = None) -> Caller:
         live = self._live if self._age() <= _FRESH_SECONDS else await self._keys()
         if not live.configured:
             return Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
-        key = await self._identify(text)
-        return Caller(key_id=key.key_id, namespace=key.namespace, role=key.role, peer=peer)
+        key = await (self._identify(text) if session is None else self._key_of(session))
+        return Caller(key_id=key.key_id, namespace=key.namespace, role=key.role, peer=peer, session=session)
+
+    async def _key_of(self, session: str) -> Key:
+        """Returns the key that a session was opened with."""
+        key_id = (await self._source.sessions((session,))).get(session)
+        key = None if key_id is None else await self._known_key(key_id)
+        now = self._now()
+        if key is None or not key.live(now):
+            raise Unauthenticated(_NO_SESSION)
+        self._used[key.key_id] = now
+        return key
 
     async def _identify(self, text: str | None) -> Key:
         if not text:
@@ -203,19 +226,21 @@ class Gate:
         shown = read_key(text)
         if shown is None:
             raise Unauthenticated(_BAD_KEY)
-        key = self._live.keys.get(shown.key_id)
-        if key is None and self._may_look():
-            if self._reading is not None:  # it may have begun before the key was made
-                await self._read()
-            if shown.key_id not in self._live.keys:
-                await self._read()
-            key = self._live.keys.get(shown.key_id)
+        key = await self._known_key(shown.key_id)
         right = self._source.matches(key or _NOBODY, shown.secret)
         now = self._now()
         if key is None or not right or not key.live(now):
             raise Unauthenticated(_BAD_KEY)
         self._used[key.key_id] = now
         return key
+
+    async def _known_key(self, key_id: str) -> Key | None:
+        if key_id not in self._live.keys and self._may_look():
+            if self._reading is not None:  # it may have begun before the key was made
+                await self._read()
+            if key_id not in self._live.keys:
+                await self._read()
+        return self._live.keys.get(key_id)
 
     def _may_look(self) -> bool:
         """Whether an unknown key is worth a reading: guesses must not keep the database busy."""
@@ -258,7 +283,7 @@ class Gate:
             began = loop.time()
             self._live = await self._source.live()
             self._read_at = began
-            self._end_calls()
+            self._end_calls(await self._ended_sessions())
             if self._used and began - self._written_at > _USED_SECONDS:
                 self._written_at = began
                 await self._write_used()
@@ -303,11 +328,18 @@ class Gate:
                 self._start_reading()
             self._timer = asyncio.get_running_loop().call_later(_FRESH_SECONDS, self._look)
 
-    def _end_calls(self) -> None:
+    async def _ended_sessions(self) -> frozenset[str]:
+        """Returns the sessions of calls under way that are over."""
+        asked = {call.caller.session for call in self._calls if call.caller.session is not None}
+        return frozenset(asked - (await self._source.sessions(tuple(asked))).keys() if asked else ())
+
+    def _end_calls(self, ended: frozenset[str]) -> None:
         now = self._now()
         for call in self._calls:
             key_id = call.caller.key_id
-            if key_id is None:
+            if call.caller.session in ended:
+                good = False
+            elif key_id is None:
                 good = not self._live.configured
             else:
                 key = self._live.keys.get(key_id)

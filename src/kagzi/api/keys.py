@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -39,6 +40,18 @@ class KeySource(Protocol):
 
     async def used(self, at: dict[str, Instant]) -> None:
         """Takes note of when keys were last used, by key id."""
+        ...
+
+    async def open_session(self, session_id: str, key_id: str, lifetime: Span) -> None:
+        """Notes that somebody has logged in to the dashboard with a key, for so long."""
+        ...
+
+    async def sessions(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """Returns the key id of each of these sessions that is not over."""
+        ...
+
+    async def end_session(self, session_id: str) -> None:
+        """Ends a session, on every server."""
         ...
 
 

@@ -20,6 +20,7 @@ PREFIX: Final = "kgz_"
 KEY_ID_BYTES: Final = 8
 SECRET_BYTES: Final = 32
 MOST_LIVE: Final = 10_000  # at once; servers keep all of them in memory
+SESSIONS_PER_KEY: Final = 1_000  # of the dashboard; the oldest ends when there is one more
 _KEY: Final = re.compile(r"kgz_([0-9a-f]{16})_([0-9a-f]{64})")
 _IN_TEXT: Final = re.compile(r"kgz_([0-9a-f]{1,16})_[0-9A-Za-z_\-]+")
 

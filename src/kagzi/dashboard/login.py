@@ -40,14 +40,20 @@ async def log_in(call: Call[NoQuery, LoginForm]) -> Html | Redirect:
         caller = await call.host.gate.recognise(_ACTION, key=key, peer=call.peer, request_id=lambda: call.request_id)
     except Unauthenticated as error:
         return _form(call, to, wrong=str(error) if key else "Enter a key.", status=401)
-    return Redirect(to, session="" if caller.key_id is None else call.host.sessions.open(key))
+    if caller.key_id is None:
+        return Redirect(to, session="")
+    session = call.host.ids.token()
+    await call.host.gate.log_in(caller, session, call.host.sessions.lifetime)
+    return Redirect(to, session=call.host.sessions.cookie_of(session))
 
 
 class LogoutForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
 
-async def log_out(call: Call[NoQuery, LogoutForm]) -> Redirect:  # noqa: ARG001
+async def log_out(call: Call[NoQuery, LogoutForm]) -> Redirect:
+    if (session := call.host.sessions.read(call.session)) is not None:
+        await call.host.gate.log_out(session)
     return Redirect("/login", session="")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kagzi.api.keys import LiveKeys, NewKey
 from kagzi.core.audit import OK, AuditEntry
@@ -39,6 +39,15 @@ class Keys:
 
     async def used(self, at: dict[str, Instant]) -> None:
         await self._store.keys.touch(at)
+
+    async def open_session(self, session_id: str, key_id: str, lifetime: Span) -> None:
+        await self._store.keys.open_session(session_id, key_id, lifetime)
+
+    async def sessions(self, session_ids: Sequence[str]) -> dict[str, str]:
+        return await self._store.keys.sessions(session_ids)
+
+    async def end_session(self, session_id: str) -> None:
+        await self._store.keys.end_session(session_id)
 
     # What administrators ask.
 

@@ -91,7 +91,8 @@ class Endpoint:
         with naming("namespace"):
             caller = await self._gate.admit(
                 self._route.action,
-                key=self._shown_key(request),
+                key=shown_key(request.headers.get("authorization")),
+                session=self._session(request),
                 namespace=namespace,
                 peer=_peer(request),
                 request_id=lambda: request.scope["kagzi.request_id"],
@@ -126,8 +127,8 @@ class Endpoint:
 
     # What pages do in another way.
 
-    def _shown_key(self, request: Request) -> str | None:
-        return shown_key(request.headers.get("authorization"))
+    def _session(self, request: Request) -> str | None:  # noqa: ARG002
+        return None
 
     def _read_query(self, request: Request) -> Struct:
         return read_query(request, self._route.query)

@@ -1,6 +1,6 @@
 """Pages: the second kind of route, with forms instead of JSON and a session instead of a header.
 
-    PageEndpoint: the cookie's key ─▶ the gate ─▶ query and form ─▶ the page's work ─▶ HTML, or a page about the error
+    PageEndpoint: the cookie's session ─▶ the gate ─▶ query and form ─▶ the page's work ─▶ HTML, or that of an error
 
 What is shown and which pages there are is the business of `kagzi.dashboard`, which is given to the port as `Pages`.
 """
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
 
-from kagzi.access import Caller, shown_key
+from kagzi.access import Caller
 from kagzi.errors import Unauthenticated
 from kagzi.http.call import Asset, Call, Html, PayloadCodec, Redirect, Result
 from kagzi.http.endpoint import USER, Endpoint
@@ -70,9 +70,9 @@ class PageEndpoint(Endpoint):
         super().__init__(route, *rest)
         self._pages = pages
 
-    def _shown_key(self, request: Request) -> str | None:
-        header = request.headers.get("authorization")
-        return shown_key(header) if header is not None else self._host.sessions.key_of(session_of(request))
+    def _session(self, request: Request) -> str | None:
+        shown = "authorization" in request.headers
+        return None if shown else self._host.sessions.read(session_of(request))
 
     def _read_query(self, request: Request) -> Struct:
         return read_query(request, self._route.query, blanks=False)

@@ -22,7 +22,7 @@ from kagzi.api.versions import VersionService
 from kagzi.api.workflows import WorkflowService
 from kagzi.clock import Clock
 from kagzi.core.health import Health
-from kagzi.core.instant import Instant
+from kagzi.core.instant import Instant, Span
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.page import PageTokens
@@ -87,6 +87,15 @@ class NoKeys:
         return False
 
     async def used(self, at: dict[str, Instant]) -> None:
+        pass
+
+    async def open_session(self, session_id: str, key_id: str, lifetime: Span) -> None:
+        """Nobody logs in without a key."""
+
+    async def sessions(self, session_ids: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+    async def end_session(self, session_id: str) -> None:
         pass
 
 

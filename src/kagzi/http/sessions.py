@@ -1,8 +1,8 @@
 """Sessions: who is logged in, read from a cookie, and which forms are ours.
 
-A session is a cookie that holds the key its owner logged in with and when that ends, signed by the secret of the
-database, so that every server on it reads the sessions of the others and none has to be kept. The key passes the gate
-with every request like one in a header: revoking it ends its sessions.
+A session is a row of the database that names the key its owner has logged in with, and a cookie with the id of the row,
+signed by the secret of the database, so that ids made up by strangers cost no look. The gate reads the row with every
+request, on whichever server: logging out ends the session everywhere, and so does revoking the key.
 
 A form carries a token that is bound to the session. A page of another site can send a form, but it cannot read one of
 ours, so it has no token; and a browser says where a form comes from besides.
@@ -15,12 +15,12 @@ import re
 from typing import Final
 
 from kagzi.clock import Clock
-from kagzi.core.instant import SECOND
+from kagzi.core.instant import SECOND, Span
 from kagzi.core.page import Cursor, PageTokens
 from kagzi.errors import InvalidRequest
 
 _SESSION: Final = "session"
-_ENTRY: Final = re.compile(r"[0-9]{1,18}:[\x21-\x7e]{1,300}")
+_ENTRY: Final = re.compile(r"[0-9]{1,18}:[\x21-\x7e]{1,64}")
 _MOMENT: Final = re.compile(r"[0-9]{1,18}")
 _FORM_SECONDS: Final = 12 * 3600
 DEFAULT_SECONDS: Final = 12 * 3600.0
@@ -32,21 +32,24 @@ class Sessions:
         self._clock = clock
         self.seconds = seconds
 
-    def open(self, key: str) -> str:
-        """Returns the cookie of a new session."""
-        ends_at = self._clock.now() + round(self.seconds * SECOND)
-        return self._tokens.sign(Cursor(f"{ends_at}:{key}"), _SESSION)
+    @property
+    def lifetime(self) -> Span:
+        return round(self.seconds * SECOND)
 
-    def key_of(self, cookie: str | None) -> str | None:
-        """Returns the key of a session that has not ended."""
+    def cookie_of(self, session: str) -> str:
+        """Returns the cookie of a session that begins now."""
+        return self._tokens.sign(Cursor(f"{self._clock.now() + self.lifetime}:{session}"), _SESSION)
+
+    def read(self, cookie: str | None) -> str | None:
+        """Returns the id of a session whose time is not over. Whether it was ended before, the gate knows."""
         if not cookie:
             return None
         try:
             entry = self._tokens.read(cookie, _SESSION, _ENTRY).key
         except InvalidRequest:
             return None
-        ends_at, _, key = entry.partition(":")
-        return key if int(ends_at) > self._clock.now() else None
+        ends_at, _, session = entry.partition(":")
+        return session if int(ends_at) > self._clock.now() else None
 
     def form_token(self, cookie: str | None) -> str:
         ends_at = self._clock.now() + _FORM_SECONDS * SECOND

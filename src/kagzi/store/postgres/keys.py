@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kagzi.api.keys import LiveKeys
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import NEVER, Instant, Span
-from kagzi.core.key import MOST_LIVE, Key, Role, read_key_position
+from kagzi.core.key import MOST_LIVE, SESSIONS_PER_KEY, Key, Role, read_key_position
 from kagzi.core.page import Cursor
 from kagzi.store.migrate import check_secret
 from kagzi.store.postgres.audit import columns_of_entry
@@ -27,6 +27,9 @@ _LIST_KEYS = STATEMENTS["list_keys"]
 _ROTATE_KEY = STATEMENTS["rotate_key"]
 _REVOKE_KEY = STATEMENTS["revoke_key"]
 _TOUCH_KEYS = STATEMENTS["touch_keys"]
+_OPEN_SESSION = STATEMENTS["open_session"]
+_LIVE_SESSIONS = STATEMENTS["live_sessions"]
+_END_SESSION = STATEMENTS["end_session"]
 _GET_SECRET = STATEMENTS["get_secret"]
 
 
@@ -84,6 +87,19 @@ class Keys(Noun):
     @asks
     async def touch(self, connection: Connection, used: Mapping[str, Instant]) -> None:
         await connection.execute(_TOUCH_KEYS, list(used), list(used.values()))
+
+    @asks
+    async def open_session(self, connection: Connection, session_id: str, key_id: str, lifetime: Span) -> None:
+        await connection.execute(_OPEN_SESSION, self.now(), session_id, key_id, lifetime, SESSIONS_PER_KEY)
+
+    @asks
+    async def sessions(self, connection: Connection, session_ids: Sequence[str]) -> dict[str, str]:
+        rows = await connection.fetch(_LIVE_SESSIONS, self.now(), list(session_ids))
+        return {row["session_id"]: row["key_id"] for row in rows}
+
+    @asks
+    async def end_session(self, connection: Connection, session_id: str) -> None:
+        await connection.execute(_END_SESSION, session_id)
 
 
 async def get_secret(connection: Connection, name: str) -> bytes:

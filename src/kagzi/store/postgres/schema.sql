@@ -501,6 +501,14 @@ CREATE TABLE kagzi.secrets (
     CONSTRAINT secrets_pkey PRIMARY KEY (name)
 );
 
+CREATE TABLE kagzi.sessions (
+    session_id text NOT NULL,
+    key_id text NOT NULL,
+    ends_at bigint NOT NULL,
+    CONSTRAINT sessions_pkey PRIMARY KEY (session_id)
+);
+CREATE INDEX sessions_of_key ON kagzi.sessions USING btree (key_id, ends_at);
+
 CREATE TABLE kagzi.signals (
     run_id uuid NOT NULL,
     sent_at bigint NOT NULL,

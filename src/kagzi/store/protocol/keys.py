@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kagzi.api.keys import LiveKeys
@@ -40,4 +40,16 @@ class Keys(Protocol):
 
     async def touch(self, used: Mapping[str, Instant]) -> None:
         """Notes when keys were last used, unless something later is stored."""
+        ...
+
+    async def open_session(self, session_id: str, key_id: str, lifetime: Span) -> None:
+        """Notes that somebody has logged in to the dashboard with a key, for so long."""
+        ...
+
+    async def sessions(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """Returns the key id of each of these sessions that is not over."""
+        ...
+
+    async def end_session(self, session_id: str) -> None:
+        """Ends a session, on every server."""
         ...

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from kagzi.api.keys import LiveKeys
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import NEVER, Instant, Span
-from kagzi.core.key import MOST_LIVE, Key, Role, read_key_position
+from kagzi.core.key import MOST_LIVE, SESSIONS_PER_KEY, Key, Role, read_key_position
 from kagzi.core.page import Cursor
 from kagzi.store.migrate import check_secret
 from kagzi.store.sqlite.audit import append_audit
@@ -71,6 +72,21 @@ class Keys(Noun):
     def touch(self, connection: sqlite3.Connection, used: Mapping[str, Instant]) -> None:
         for key_id, at in used.items():
             execute(connection, "touch_key", (key_id, at))
+
+    @writes
+    def open_session(self, connection: sqlite3.Connection, session_id: str, key_id: str, lifetime: Span) -> None:
+        now = self.now()
+        execute(connection, "open_session", (session_id, key_id, now + lifetime))
+        execute(connection, "prune_sessions", (now, key_id, SESSIONS_PER_KEY))
+
+    @reads
+    def sessions(self, connection: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, str]:
+        asked = msgspec.json.encode(list(session_ids)).decode()
+        return dict(execute(connection, "live_sessions", (asked, self.now())).fetchall())
+
+    @writes
+    def end_session(self, connection: sqlite3.Connection, session_id: str) -> None:
+        execute(connection, "end_session", (session_id,))
 
 
 def create_key(

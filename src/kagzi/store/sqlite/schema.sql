@@ -173,6 +173,13 @@ CREATE TABLE secrets (
     value BLOB NOT NULL
 ) STRICT;
 
+CREATE TABLE sessions (
+    session_id TEXT PRIMARY KEY,
+    key_id     TEXT NOT NULL,            -- whose rights it has
+    ends_at    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sessions_of_key ON sessions (key_id, ends_at);
+
 CREATE TABLE signals (
     run_id    TEXT NOT NULL,
     sent_at   INTEGER NOT NULL,

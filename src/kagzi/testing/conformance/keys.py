@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kagzi.api.keys import AuditFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import SECOND
@@ -54,6 +56,26 @@ class TestKeys:
         assert (live.configured, live.keys) == (True, {})
         assert await bench.store.keys.revoke("revoked", _entry("")) == revoked
         assert await bench.store.keys.revoke("nobody", _entry("")) is None
+
+    async def test_sessions_last_until_they_end_are_ended_or_are_too_many(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = bench.store.keys
+        for module in ("kagzi.store.sqlite.keys", "kagzi.store.postgres.keys"):
+            monkeypatch.setattr(f"{module}.SESSIONS_PER_KEY", 2)
+        await keys.open_session("a1", "a", 10 * SECOND)
+        await keys.open_session("b1", "b", SECOND)
+        assert await keys.sessions(("a1", "b1", "c1")) == {"a1": "a", "b1": "b"}
+        bench.clock.advance(SECOND)
+        assert await keys.sessions(("a1", "b1")) == {"a1": "a"}
+        await keys.open_session("a2", "a", 10 * SECOND)
+        await keys.end_session("a2")
+        await keys.end_session("a2")
+        assert await keys.sessions(("a1", "a2")) == {"a1": "a"}
+        for number in (3, 4):
+            bench.clock.advance(SECOND)
+            await keys.open_session(f"a{number}", "a", 10 * SECOND)
+        assert await keys.sessions(("a1", "a3", "a4")) == {"a3": "a", "a4": "a"}
 
     async def test_rotation_leaves_the_old_one_some_time(self, bench: Bench) -> None:
         old = await bench.store.keys.create(_key("old", "team", Role.WORKER), None, _entry(""))

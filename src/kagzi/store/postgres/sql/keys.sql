@@ -87,6 +87,33 @@ UPDATE kagzi.api_keys AS k SET last_used_at = u.at
 FROM unnest($1::text[], $2::bigint[]) AS u (key_id, at)
 WHERE k.key_id = u.key_id AND (k.last_used_at IS NULL OR k.last_used_at < u.at);
 
+-- name: open_session
+-- Somebody has logged in with a key. Sessions that are over are forgotten, and of this key all but the newest.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), pruned AS (
+    DELETE FROM kagzi.sessions
+    WHERE session_id IN (
+        SELECT o.session_id FROM kagzi.sessions AS o CROSS JOIN instant AS i
+        WHERE o.ends_at <= i.now OR o.session_id IN (
+            SELECT n.session_id FROM kagzi.sessions AS n WHERE n.key_id = $3::text
+            ORDER BY n.ends_at DESC OFFSET $5::integer - 1
+        )
+        FOR UPDATE OF o SKIP LOCKED
+    )
+)
+INSERT INTO kagzi.sessions (session_id, key_id, ends_at)
+SELECT $2::text, $3::text, i.now + $4::bigint FROM instant AS i;
+
+-- name: live_sessions
+-- The key of each of these sessions that is not over.
+SELECT s.session_id, s.key_id FROM kagzi.sessions AS s
+WHERE s.session_id = ANY ($2::text[]) AND s.ends_at > coalesce($1::bigint, kagzi.clock());
+
+-- name: end_session
+-- Somebody has logged out.
+DELETE FROM kagzi.sessions WHERE session_id = $1::text;
+
 -- name: append_audit
 -- Add entries to the audit log.
 INSERT INTO kagzi.audit_log (at, actor, action, namespace, target, request_id, peer, result)

@@ -42,6 +42,25 @@ RETURNING key_id, namespace, role, name, digest, created_at, expires_at, revoked
 -- When a key was last used. Several servers tell of one key; the latest wins.
 UPDATE api_keys SET last_used_at = ?2 WHERE key_id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2);
 
+-- name: open_session
+-- Somebody has logged in with a key.
+INSERT INTO sessions (session_id, key_id, ends_at) VALUES (?1, ?2, ?3);
+
+-- name: prune_sessions
+-- Forget sessions that are over, and of a key all but the newest.
+DELETE FROM sessions
+WHERE ends_at <= ?1
+   OR session_id IN (SELECT session_id FROM sessions WHERE key_id = ?2 ORDER BY ends_at DESC LIMIT -1 OFFSET ?3);
+
+-- name: live_sessions
+-- The key of each of these sessions (a JSON array) that is not over.
+SELECT session_id, key_id FROM sessions
+WHERE session_id IN (SELECT value FROM json_each(?1)) AND ends_at > ?2;
+
+-- name: end_session
+-- Somebody has logged out.
+DELETE FROM sessions WHERE session_id = ?1;
+
 -- name: append_audit
 -- Add an entry to the audit log.
 INSERT INTO audit_log (at, actor, action, namespace, target, request_id, peer, result)
