@@ -96,7 +96,11 @@ class Server:
     def ready(self) -> bool:
         """Whether calls should be sent here: the database answers, and the server was not asked to stop. Costs
         nothing."""
-        return self._serving and self.engine.silence() < _SILENCE_SECONDS
+        return self._serving and self.reachable()
+
+    def reachable(self) -> bool:
+        """Whether the database answers; while it does not, calls are refused. Costs nothing."""
+        return self.engine.silence() < _SILENCE_SECONDS
 
     def keyless(self) -> Keyless:
         """Who is answered over HTTP while there are no keys."""
@@ -285,6 +289,7 @@ def make_http_port(server: Server, settings: Settings, codec: Codec | None = Non
             public_url=settings.public_url,
             proxies=read_proxies(settings.trusted_proxies),
         ),
+        reachable=server.reachable,
         tls=tls,
         payload_bytes=settings.payload_max_size_bytes,
         pages=pages,
@@ -310,6 +315,7 @@ def _grpc(server: Server, settings: Settings) -> Port:
         guard=GateGuard(server.gate, server.engine.audit, ids),
         reflection=_reflection(server.gate, settings),
         ids=ids,
+        ready=server.reachable,
     )
 
 

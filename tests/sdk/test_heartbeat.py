@@ -50,7 +50,7 @@ class Engineer:
         self._refuse = refuse
         self.engine = cast("Engine", SimpleNamespace(workers=self))
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, heartbeat: Heartbeat, within: Span | None = None) -> HeartbeatAnswer:
         self.at.append(round(asyncio.get_running_loop().time(), 3))
         if len(self.at) <= self._refuse:
             raise Unavailable("not now")
@@ -120,7 +120,7 @@ def test_what_nobody_foresaw_is_told_and_heartbeats_go_on(where: str, caplog: py
             renewed.append(round(asyncio.get_running_loop().time(), 3))
 
     class Stumbler(Engineer):
-        async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        async def heartbeat(self, heartbeat: Heartbeat, within: Span | None = None) -> HeartbeatAnswer:
             stumble("asking the engine")
             return await super().heartbeat(heartbeat)
 

@@ -278,7 +278,10 @@ class WorkerService(Protocol):
         task nor a turn of the loop for each chunk."""
         ...
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...
+    async def heartbeat(self, heartbeat: Heartbeat, within: Span | None = None) -> HeartbeatAnswer:
+        """Renews the leases of a worker. An engine elsewhere that does not answer `within` this time is left for
+        another one."""
+        ...
 
     async def read_inbox(
         self,

@@ -107,7 +107,7 @@ class Workers:
         self._lanes.close_batch()
         return replies
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, heartbeat: Heartbeat, within: Span | None = None) -> HeartbeatAnswer:  # noqa: ARG002
         check_heartbeat(heartbeat)
         return await self._heartbeats.send(heartbeat)
 

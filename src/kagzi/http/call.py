@@ -61,7 +61,8 @@ class PayloadCodec(Protocol):
 
 
 class Host:
-    """The server as its routes see it. `ready` says whether requests should be sent here."""
+    """The server as its routes see it. `ready` says whether requests should be sent here, `reachable` whether the
+    database answers: without it requests are refused."""
 
     def __init__(
         self,
@@ -73,8 +74,10 @@ class Host:
         gate: Gate,
         door: Door,
         session_seconds: float = DEFAULT_SECONDS,
+        reachable: Callable[[], bool] = lambda: True,
     ) -> None:
         self.engine = engine
+        self.reachable = reachable
         self.ready = ready
         self.clock = clock
         self.ids = ids

@@ -19,7 +19,7 @@ from kagzi.access.shares import Shares
 from kagzi.api.keys import AuditService
 from kagzi.core.audit import OK, AuditEntry
 from kagzi.core.namespace import DEFAULT_NAMESPACE
-from kagzi.errors import LimitExceeded
+from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.http import limits
 from kagzi.http.call import Call, Host, Reply, Result, Stream, Text
 from kagzi.http.problems import Refused, code_of, naming, problem_response
@@ -64,6 +64,8 @@ class Endpoint:
         try:
             if self._under_way > self._most:
                 raise LimitExceeded("too many requests are under way; trying again later is safe")
+            if not (self._route.alone or self._route.public or self._host.reachable()):
+                raise Unavailable("the server cannot reach its database; ask another one, or again later")
             async with asyncio.timeout(self._seconds):
                 caller = await self._admit(request)
                 if caller is None:

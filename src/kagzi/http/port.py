@@ -53,6 +53,7 @@ class HttpPort:
         gate: Gate,
         ready: Callable[[], bool],
         door: Door | None = None,
+        reachable: Callable[[], bool] = lambda: True,
         audit: AuditService | None = None,
         tls: Tls | None = None,
         payload_bytes: int = PAYLOAD_BYTES,
@@ -66,6 +67,7 @@ class HttpPort:
         self._gate = gate
         self._ready = ready
         self._door = door or Door(Keyless.NOBODY)
+        self._reachable = reachable
         self._audit = audit
         self._tls = tls
         self._pages = pages
@@ -89,6 +91,7 @@ class HttpPort:
         self._host = Host(
             self._engine,
             ready=lambda: self._serving and self._ready(),
+            reachable=self._reachable,
             clock=self._clock,
             ids=self._ids,
             gate=self._gate,

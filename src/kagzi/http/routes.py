@@ -45,8 +45,9 @@ Handle = Callable[[Any], Awaitable[Result]]
 class Route(Struct, frozen=True, kw_only=True):
     """`answer` is the document of a success with this `status`; `also` another status with the same document.
 
-    `about` names the group in the OpenAPI document, None: not in it. `public` routes need no key. Pages are routes,
-    too: their body is a form, their key comes with a session, their answers are HTML (`kagzi.http.pages`).
+    `about` names the group in the OpenAPI document, None: not in it. `public` routes need no key, those that answer
+    `alone` no database. Pages are routes, too: their body is a form, their key comes with a session, their answers are
+    HTML (`kagzi.http.pages`).
     """
 
     method: str
@@ -60,6 +61,7 @@ class Route(Struct, frozen=True, kw_only=True):
     status: int = 200
     also: int | None = None
     public: bool = False
+    alone: bool = False
     streams: bool = False
 
     @property
@@ -101,7 +103,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         also=503,
         public=True,
     ),
-    _get("/metrics", system.metrics, "text/plain", "Metrics for Prometheus", about="probes", query=NoQuery),
+    _get("/metrics", system.metrics, "text/plain", "Metrics for Prometheus", about="probes", query=NoQuery, alone=True),
     # Runs.
     _get(f"{API}/runs", runs.list_runs, runs.RunPage, "List runs, newest first", about="runs", query=runs.RunsQuery),
     _post(
@@ -405,7 +407,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="system",
     ),
     _get(f"{API}/stats", system.get_stats, system.Stats, "Count runs and workers", about="system"),
-    _get(f"{API}/health", system.get_health, HealthDocument, "How well all is", about="system", query=NoQuery),
+    _get(
+        f"{API}/health", system.get_health, HealthDocument, "How well all is", about="system", query=NoQuery, alone=True
+    ),
     _get(f"{API}/server", system.get_server, system.ServerInfo, "What answers here", about="system", query=NoQuery),
     # Namespaces.
     _get(

@@ -46,6 +46,12 @@ CALL_SECONDS: Final = 60.0
 # A waiting call answers this much before its caller gives up.
 ANSWER_SECONDS: Final = 1.0
 
+# A server whose callers wait says at least so often that it is there, on the stream of their calls. Clients look
+# now and then whether they have heard anything, and after so many looks in vain take it for one that hangs.
+SIGN_SECONDS: Final = 1.2
+LOOK_SECONDS: Final = 0.8
+SILENT_LOOKS: Final = 4
+
 # A connection is to be made anew after this long: callers spread over new servers, and those who show certificates
 # are looked at again. What is under way has time to finish.
 CONNECTION_AGE_MS: Final = 3600_000

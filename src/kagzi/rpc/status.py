@@ -110,6 +110,11 @@ def about_to_stop() -> Refused:
     return _refused(grpc.StatusCode.UNAVAILABLE, pb.ERROR_CODE_UNAVAILABLE, Unavailable, words)
 
 
+def not_ready() -> Refused:
+    words = "the server cannot reach its database; trying again, here or at another server, is safe"
+    return _refused(grpc.StatusCode.UNAVAILABLE, pb.ERROR_CODE_UNAVAILABLE, Unavailable, words)
+
+
 def too_slow() -> Refused:
     words = "the server could not answer in time; trying again is safe"
     return _refused(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_CODE_TIMEOUT, Unavailable, words)

@@ -222,8 +222,8 @@ class FaultyWorkers:
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         return reply_of(self._carry("commit", lambda engine: engine.workers.commit(chunk)))
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        return await self._carry("heartbeat", lambda engine: engine.workers.heartbeat(heartbeat))
+    async def heartbeat(self, heartbeat: Heartbeat, within: Span | None = None) -> HeartbeatAnswer:
+        return await self._carry("heartbeat", lambda engine: engine.workers.heartbeat(heartbeat, within))
 
     async def read_inbox(
         self,

@@ -16,7 +16,7 @@ from kagzi.connect import connect
 from kagzi.errors import LimitExceeded, Unauthenticated
 from kagzi.rpc.client import failover
 from kagzi.rpc.client.channel import AioChannel, Channel, ThreadChannel
-from kagzi.rpc.client.failover import FailoverChannel
+from kagzi.rpc.client.failover import Choice, FailoverChannel
 from kagzi.rpc.client.remote import RemoteEngine
 from tests.rpc.support import serving
 from tests.rpc.test_compatibility import OtherServer, other_server
@@ -78,6 +78,32 @@ async def test_callers_whose_calls_failed_together_go_on_together() -> None:
     failed = await asyncio.gather(*[ask(channel) for _ in range(3)], return_exceptions=True)
     assert [type(error) for error in failed] == [Unavailable] * 3
     assert await ask(channel) is second
+
+
+async def test_heartbeats_leave_a_server_together_with_everything_else() -> None:
+    choice = Choice(2)
+    calls = FailoverChannel([lambda: Server(Unavailable()), Server], "a:1,b:1", choice)
+    beats = FailoverChannel([Server, lambda: Server(Unavailable())], "a:1,b:1", choice)
+    with pytest.raises(Unavailable):
+        await ask(calls)
+    with pytest.raises(Unavailable):
+        await ask(beats)
+    assert choice.used == 0
+    engine = RemoteEngine("a:1,b:1")
+    sibling = engine.sibling()
+    assert (sibling._servers, sibling._choice) == (engine._servers, engine._choice)
+
+
+async def test_a_single_server_is_left_for_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind its name there may be others, and a connection stays with one of them."""
+    monkeypatch.setattr(failover, "_NEW_CHANNEL_SECONDS", 0.0)
+    made = [Server(Unavailable()), Server()]
+    makes = iter(made)
+    channel = FailoverChannel([lambda: next(makes)], "a:1")
+    with pytest.raises(Unavailable):
+        await ask(channel)
+    assert await ask(channel) is made[1]
+    await channel.close()
 
 
 async def test_who_comes_back_to_a_server_comes_by_a_new_channel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +212,7 @@ async def test_callers_spread_over_the_servers() -> None:
             async with RemoteEngine(f"{one.target},{two.target}") as engine:
                 line = engine._opened._line
                 assert isinstance(line.channel, FailoverChannel)
-                used = line.channel._channels[line.channel._used]
+                used = line.channel._channels[line.channel._choice.used]
                 assert isinstance(used, AioChannel)
                 seen.add(used._target)
         assert seen == {one.target, two.target}

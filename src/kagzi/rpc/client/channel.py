@@ -19,7 +19,7 @@ from kagzi.errors import InvalidRequest, PayloadTooLarge, Unavailable
 from kagzi.rpc import limits
 from kagzi.rpc.client.authorization import Metadata, MetadataSource, nothing
 from kagzi.rpc.client.diagnosis import diagnose
-from kagzi.rpc.client.exchange import Exchange, NotOffered, Unheard
+from kagzi.rpc.client.exchange import Exchange, NotOffered, Unheard, silence
 from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.methods import EXCHANGE, METHODS, path
 from kagzi.rpc.status import error_of_call
@@ -95,7 +95,9 @@ class AioChannel:
             self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         else:
             self._channel = grpc.aio.secure_channel(target, tls.credentials(), options=_OPTIONS)
-        self._exchange: Exchange | None = Exchange(self._open_stream, metadata)
+        self._exchange: Exchange | None = Exchange(self._open_stream, metadata, self._hangs)
+        self._alone: set[Any] = set()  # calls under way beside the stream
+        self._silent = False
 
     async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
         name = path(service, rpc)
@@ -114,23 +116,34 @@ class AioChannel:
                     self._exchange = None
             except DecodeError:
                 raise unknown_value(f"response to {rpc}") from None
-        return await self._call_alone(name, request, answer, seconds)
+        if exchange is None or self._exchange is None:
+            return await self._call_alone(name, request, answer, seconds)
+        with exchange.watching():
+            return await self._call_alone(name, request, answer, seconds)
 
     async def _call_alone(self, name: str, request: Message, answer: type[M], seconds: float) -> M:
         call = self._calls.get(name)
         if call is None:
             call = self._calls[name] = _stub(self._channel, name)
+        under_way = None
         try:
-            response = await call(request, timeout=seconds, metadata=self._metadata())
+            under_way = call(request, timeout=seconds, metadata=self._metadata())
+            self._alone.add(under_way)
+            response = await under_way
         except grpc.aio.AioRpcError as error:
             raise error_of_call(error) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self._closed and (task is None or not task.cancelling()):
-                raise Unavailable("the engine was closed during the call") from None
+            if task is None or not task.cancelling():
+                if self._silent:
+                    raise silence() from None
+                if self._closed:
+                    raise Unavailable("the engine was closed during the call") from None
             raise
         except grpc.aio.UsageError:
             raise Unavailable("the engine is closed") from None
+        finally:
+            self._alone.discard(under_way)
         assert isinstance(response, answer)
         return response
 
@@ -154,6 +167,12 @@ class AioChannel:
         if self._exchange is not None:
             await self._exchange.close()
         await self._channel.close()
+
+    def _hangs(self) -> None:
+        """Gives up what was asked of a server that hangs beside the stream, too."""
+        self._silent = True
+        for call in self._alone:
+            call.cancel()
 
     def _open_stream(self, metadata: Metadata) -> Any:
         try:

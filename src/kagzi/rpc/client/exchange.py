@@ -3,13 +3,18 @@
 The stream is opened when it is needed, and anew when it has ended: then its calls raise Unavailable, and whoever made
 them knows whether to repeat them. After a while it is left to its last answers and the next one opened, which may lead
 to another server. Reading and writing happen in tasks of the stream's own, since cancelling either ends the stream.
+
+A server that has calls to answer says at least every `limits.SIGN_SECONDS` that it is there. One from which nothing
+comes hangs, whatever its connection says: it is suspended, its event loop is blocked, or the network is cut. Silence is
+counted in looks of this process's own loop, so that a loop which is blocked itself does not take a server for dead.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
@@ -19,7 +24,7 @@ from kagzi._proto.v1.exchange_pb2 import ExchangedCall, ExchangeRequest, Exchang
 from kagzi.core.instant import SECOND
 from kagzi.errors import KagziError, Unavailable
 from kagzi.rpc.client.authorization import Metadata, MetadataSource
-from kagzi.rpc.limits import CALL_BYTES, CALL_ITEMS
+from kagzi.rpc.limits import CALL_BYTES, CALL_ITEMS, LOOK_SECONDS, SILENT_LOOKS
 from kagzi.rpc.status import error_of, error_of_call
 
 _OLD_SECONDS: Final = 600.0  # long before the server ends the connection
@@ -36,8 +41,12 @@ class NotOffered(Unheard):
 class Exchange:
     """Carries calls on a stream; `open` begins one, in grpc.aio's style of reading and writing."""
 
-    def __init__(self, open: Callable[[Metadata], Any], metadata: MetadataSource) -> None:
+    def __init__(
+        self, open: Callable[[Metadata], Any], metadata: MetadataSource, silent: Callable[[], None] = lambda: None
+    ) -> None:
+        """`silent` is called when the server turns out to hang."""
         self._open = open
+        self._silent = silent
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()
         self._stream: _Stream | None = None
@@ -45,13 +54,28 @@ class Exchange:
 
     async def call(self, method: str, request: bytes, seconds: float) -> bytes:
         """Returns the response. Raises what the server's engine raised, Unavailable, or Unheard."""
+        return await self._current().call(method, request, seconds)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Looks whether the server hangs while a call is made beside the stream."""
+        stream = self._current()
+        stream.beside += 1
+        stream.watch()
+        try:
+            yield
+        finally:
+            stream.beside -= 1
+
+    def _current(self) -> _Stream:
         stream, metadata = self._stream, self._metadata()
         if stream is None or stream.ended or stream.metadata != metadata or stream.age() > _OLD_SECONDS:
             if stream is not None:
                 stream.leave()
-            stream = self._stream = _Stream(self._open(metadata), metadata, self._loop, self._streams.discard)
+            stream = _Stream(self._open(metadata), metadata, self._loop, self._streams.discard, self._silent)
+            self._stream = stream
             self._streams.add(stream)
-        return await stream.call(method, request, seconds)
+        return stream
 
     async def close(self) -> None:
         for stream in list(self._streams):
@@ -60,7 +84,12 @@ class Exchange:
 
 class _Stream:
     def __init__(
-        self, call: Any, metadata: Metadata, loop: asyncio.AbstractEventLoop, ended: Callable[[_Stream], None]
+        self,
+        call: Any,
+        metadata: Metadata,
+        loop: asyncio.AbstractEventLoop,
+        ended: Callable[[_Stream], None],
+        silent: Callable[[], None],
     ) -> None:
         self._call = call
         self.metadata = metadata
@@ -72,6 +101,10 @@ class _Stream:
         self._given_up: list[int] = []
         self._left = False
         self._heard = False  # anything from the server
+        self._tell_silent = silent
+        self._silent = 0  # looks since something came
+        self._looking: asyncio.TimerHandle | None = None
+        self.beside = 0  # calls that are made by themselves meanwhile
         self._something: asyncio.Future[None] = loop.create_future()  # for the sender to do
         self._sender = loop.create_task(self._send(), name="kagzi-calls")
         self._reader = loop.create_task(self._read(), name="kagzi-exchange")
@@ -90,6 +123,8 @@ class _Stream:
         timeout_us = round(seconds * SECOND)
         self._unsent.append(ExchangedCall(number=number, method=method, request=request, timeout_us=timeout_us))
         self._send_soon()
+        if self._looking is None:
+            self.watch()
         try:
             return await answer
         finally:
@@ -108,6 +143,23 @@ class _Stream:
         self._reader.cancel()
         self._sender.cancel()
         await asyncio.wait([self._reader, self._sender])
+
+    def watch(self) -> None:
+        """Looks now and then whether the server says anything, for as long as calls are under way."""
+        if self._looking is None and not self.ended:
+            self._silent = 0
+            self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if self.ended or not (self._waiting or self.beside):
+            return
+        self._silent += 1
+        if self._silent < SILENT_LOOKS:
+            self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
+        else:
+            self._reader.cancel()
+            self._tell_silent()
 
     def _send_soon(self) -> None:
         if not self._something.done():
@@ -142,6 +194,7 @@ class _Stream:
         try:
             while (data := await self._call.read()) is not grpc.aio.EOF:
                 self._heard = True
+                self._silent = 0
                 for answer in ExchangeResponse.FromString(data).answers:
                     waiting = self._waiting.pop(answer.number, None)
                     if waiting is None or waiting.done():
@@ -159,6 +212,8 @@ class _Stream:
             problem = KagziError("the server sent something that is no ExchangeResponse")
         finally:
             self.ended = True
+            if self._silent >= SILENT_LOOKS:
+                problem = silence()
             self._sender.cancel()
             self._call.cancel()
             self._forget(self)
@@ -181,6 +236,12 @@ def _why(error: grpc.aio.AioRpcError, heard: bool) -> Exception:
             return Unheard()
         return Unavailable(f"the connection to the server broke ({error.code().name}); trying again is safe")
     return problem
+
+
+def silence() -> Unavailable:
+    return Unavailable(
+        f"the server has said nothing for {LOOK_SECONDS * SILENT_LOOKS:g} s, so it hangs; trying again is safe"
+    )
 
 
 def _too_late(answer: asyncio.Future[bytes]) -> None:

@@ -17,8 +17,8 @@ A = TypeVar("A")
 W = TypeVar("W")
 
 READ_SECONDS: Final = 15.0  # one call
-WRITE_SECONDS: Final = 40.0  # longer than the server waits for its database
-MARGIN_SECONDS: Final = 10.0  # for a waiting call to answer after its wait
+WRITE_SECONDS: Final = 10.0  # one call; a third of a lease, so that another server can still store what it carries
+MARGIN_SECONDS: Final = 5.0  # for a waiting call to answer after its wait
 _PATIENCE: Final = 30.0  # with a server that is out of reach
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 2.0

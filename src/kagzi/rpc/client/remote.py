@@ -15,7 +15,7 @@ from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc.client.admin import ADMIN, RemoteAdmin, RemoteLimits, RemoteNamespaces, RemoteVersions
 from kagzi.rpc.client.authorization import MetadataSource, nothing
 from kagzi.rpc.client.channel import CONNECT_SECONDS, use_grpc
-from kagzi.rpc.client.failover import channel_to
+from kagzi.rpc.client.failover import Choice, channel_to, in_order
 from kagzi.rpc.client.handshake import check_server
 from kagzi.rpc.client.jobs import RemoteJobs
 from kagzi.rpc.client.line import READ_SECONDS, Line
@@ -40,10 +40,12 @@ class RemoteEngine:
         threaded: bool = False,
     ) -> None:
         self._target = target
+        self._choice = Choice(target.count(",") + 1)
         self._tls = tls
         self._metadata = metadata
         self._ids = ids or RandomIds(SystemClock().now)
         self._threaded = threaded
+        self._servers = in_order(target, self._ids.jitter)
         self._parts: _Parts | None = None
 
     @property
@@ -83,7 +85,7 @@ class RemoteEngine:
             return
         use_grpc()
         channel = channel_to(
-            self._target, threaded=self._threaded, tls=self._tls, metadata=self._metadata, jitter=self._ids.jitter
+            self._servers, self._choice, threaded=self._threaded, tls=self._tls, metadata=self._metadata
         )
         try:
             await channel.connect(CONNECT_SECONDS)
@@ -115,7 +117,10 @@ class RemoteEngine:
             return Health((ComponentHealth("server", HealthStatus.UNHEALTHY, str(error)),))
 
     def sibling(self) -> RemoteEngine:
-        return RemoteEngine(self._target, tls=self._tls, metadata=self._metadata, ids=self._ids, threaded=True)
+        """Returns an engine for another thread, which leaves a server that hangs when this one does."""
+        other = RemoteEngine(self._target, tls=self._tls, metadata=self._metadata, ids=self._ids, threaded=True)
+        other._servers, other._choice = self._servers, self._choice
+        return other
 
     async def __aenter__(self) -> RemoteEngine:
         await self.open()

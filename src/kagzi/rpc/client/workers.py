@@ -54,7 +54,7 @@ M = TypeVar("M", bound=Message)
 
 _WORKERS: Final = "WorkerService"
 
-_HEARTBEAT_SECONDS: Final = 20.0
+_HEARTBEAT_SECONDS: Final = 5.0  # longer than a server collects heartbeats before it writes them
 _PART_BYTES: Final = CALL_BYTES // 2
 
 
@@ -92,10 +92,11 @@ class RemoteWorkers:
             return reply_of(self._commit_in_parts(chunk))
         return self._chunks.submit(chunk.namespace, packed, len(packed))
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, heartbeat: Heartbeat, within: Span | None = None) -> HeartbeatAnswer:
         request = converted(heartbeat_to_wire, heartbeat)
+        seconds = _HEARTBEAT_SECONDS if within is None else min(_HEARTBEAT_SECONDS, within / SECOND)
         # Once: the next one follows soon, and says something newer.
-        answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, _HEARTBEAT_SECONDS, patience=0.0)
+        answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, seconds, patience=0.0)
         return heartbeat_answer_from_wire(answer)
 
     async def read_inbox(

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -26,11 +26,15 @@ from kagzi.rpc.server.calls import CallAlone
 from kagzi.rpc.server.parts import Parts
 from kagzi.rpc.server.services.host import Call, Host
 from kagzi.rpc.server.services.traces import Handle, traced
-from kagzi.rpc.status import describe, too_slow
+from kagzi.rpc.status import describe, not_ready, too_slow
 
 log = logging.getLogger("kagzi.rpc")
 
 _OUR_FAULT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
+
+# What is answered without the database.
+_ALWAYS: Final = frozenset({"HealthCheck", "GetServerInfo"})
 
 
 class Guard:
@@ -75,6 +79,11 @@ class Overdue:
                 del self._begun[call]
         return None
 
+    def end_all(self) -> None:
+        """Ends the calls that are under way."""
+        for call in list(self._begun):
+            call.interrupt()
+
     def _look_later(self) -> None:
         self._timer = self._loop.call_later(_most_seconds() / 8, self._look)
 
@@ -97,7 +106,7 @@ class Responder:
         self._host = host
         self._handle = handle if host.tracer is None else traced(host.tracer, method.path[1:], handle)
         self._guard = guard
-        self._overdue = overdue
+        self._overdue = Overdue() if method.rpc in _ALWAYS else overdue
         self._parse = method.request.FromString
         self._parts = Parts(method.request)
         self._count = partial(host.engine.metrics.rpc_answered, method.rpc)
@@ -111,7 +120,7 @@ class Responder:
         try:
             response = await self._answer(data, call)
             if response is None:
-                raise too_slow()
+                raise too_slow() if self._host.ready() else not_ready()
             answer = response.SerializeToString()
             self._soon(self._count, "OK", self._time() - begun)  # the answer goes first
             return answer
@@ -132,7 +141,13 @@ class Responder:
         self._count(failed.status.name, taken)
         return failed
 
+    def check_ready(self) -> None:
+        """Refuses what needs the database while that is out of reach, before anything else is done for it."""
+        if self.method.rpc not in _ALWAYS:
+            self._host.check_ready()
+
     def _answer(self, data: bytes, call: Call) -> Awaitable[Message | None]:
+        self.check_ready()
         request = self._read(data)
         if self._guard is None:
             return self._overdue.unless(partial(self._handle, request, call))

@@ -63,7 +63,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 class RpcServer:
     """`tls` are server credentials of gRPC, `interceptors` are grpc.aio's. `reflection` decides at each question
-    whether reflection answers; without it, it never does."""
+    whether reflection answers; without it, it never does. While `ready` says no, calls are refused at once."""
 
     def __init__(
         self,
@@ -77,8 +77,11 @@ class RpcServer:
         reflection: Callable[[], Awaitable[bool]] | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._engine = engine
+        self._ready = ready
+        self._overdue: Overdue | None = None
         self._address = host
         self.port = port
         self._tls = tls
@@ -103,7 +106,7 @@ class RpcServer:
         server = grpc.aio.server(
             interceptors=self._interceptors, options=_OPTIONS, maximum_concurrent_rpcs=limits.MAXIMUM_CALLS
         )
-        self._host = host = Host(self._engine, clock=self._clock, ids=self._ids)
+        self._host = host = Host(self._engine, clock=self._clock, ids=self._ids, ready=self._ready)
         self._workflows = WorkflowService(host)
         responders = self._responders(host)
         # Not named `path`: Python 3.12.1 would take that for the function of the next comprehension.
@@ -132,16 +135,20 @@ class RpcServer:
         await self._health.serving(True)
 
     async def serving(self, value: bool) -> None:
-        """Sets what standard health probes are told."""
+        """Sets what standard health probes are told. Calls that wait for a database which is out of reach end now, so
+        that their callers go to another server."""
         if self._health is not None:
             await self._health.serving(value)
+        if not value and self._overdue is not None:
+            self._overdue.end_all()
 
     async def stop(self, grace: float = 10.0) -> None:
         """Tells probes, answers calls that wait, and lets other calls finish within the grace time."""
         server = self._server
         if server is None or self._host is None:
             return
-        await self.serving(False)
+        if self._health is not None:
+            await self._health.serving(False)
         self._host.closing.set()
         await server.stop(grace)  # called again with less grace, it cuts the first call short
         self._server = None
@@ -171,7 +178,7 @@ class RpcServer:
 
     def _responders(self, host: Host) -> dict[str, Responder]:
         services = self._services(host)
-        overdue = Overdue()
+        self._overdue = overdue = Overdue()
         return {
             method.path: Responder(method, getattr(services[method.service], method.rpc), host, self._guard, overdue)
             for method in METHODS.values()
@@ -197,6 +204,7 @@ async def _answered(
     """Returns the answer, or what aborts the call. This does not raise: gRPC keeps an exception with all its frames,
     and the request would stay with them until the garbage is collected."""
     try:
+        responder.check_ready()
         async with received(responder.method, call, guard) as data:
             unfinished.heard(call.shown, len(data))
             return await responder(data, call)
@@ -210,6 +218,7 @@ def _stream_handler(service: ExchangeService, guard: Guard | None) -> grpc.RpcMe
     async def answer(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         call = CallAlone(context)
         try:
+            service.host.check_ready()
             if guard is None:
                 await service.Exchange(None, call)
             else:

@@ -83,11 +83,12 @@ async def beat(engine: Engine, held: Held, pace: Pace) -> None:
         await pace.wait(pause)
         if pace.stopped:
             return
-        interval = held.heartbeat_interval() / SECOND
+        interval = held.heartbeat_interval()
         try:
             heartbeat, at = held.heartbeat()
-            async with asyncio.timeout(interval * 2):
-                answer = await engine.workers.heartbeat(heartbeat)
+            async with asyncio.timeout(2 * interval / SECOND):
+                # Of a lease, three intervals, enough is left for another server to renew it.
+                answer = await engine.workers.heartbeat(heartbeat, interval)
             held.renewed(heartbeat, at, answer)
         except (KagziError, TimeoutError) as error:
             failures += 1

@@ -1,7 +1,8 @@
 """ExchangeService: calls that share a stream.
 
 Every call on it runs in a task of its own and goes the way of any other call, guard included (`rpc.respond`). Answers
-that are ready while a message is being sent go along in the next one.
+that are ready while a message is being sent go along in the next one. A caller that waits and has heard nothing for a
+while is sent an empty message: a sign that this server does not hang.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class _Exchange:
         self._unsent: deque[ExchangedAnswer] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._sent = asyncio.Event()
+        self._said = True  # anything, since the last look
+        self._looking = self._loop.call_later(limits.SIGN_SECONDS / 2, self._look)
 
     async def run(self) -> None:
         reader = self._loop.create_task(self._read(), name="kagzi-exchange")
@@ -82,6 +85,7 @@ class _Exchange:
             while self._sender is not None:
                 await asyncio.wait((self._sender,))
         finally:
+            self._looking.cancel()
             for task in (reader, closing, *self._calls.values()):
                 task.cancel()
             self._unsent.clear()
@@ -160,15 +164,24 @@ class _Exchange:
             self._sender = self._calls.pop(call.number)
             await self._send()
 
+    def _look(self) -> None:
+        self._looking = self._loop.call_later(limits.SIGN_SECONDS / 2, self._look)
+        if not self._said and self._calls and self._sender is None:
+            self._send_beside()
+        self._said = False
+
     def _send_beside(self) -> None:
         self._sender = self._loop.create_task(self._send(), name="kagzi-answers")
 
     async def _send(self) -> None:
         try:
-            while self._unsent:
+            while True:
                 message = self._next_message()
+                self._said = True
                 self._sent.set()
                 await self._stream.write(message)
+                if not self._unsent:
+                    break
         except grpc.aio.BaseError:
             # The caller is gone, and the reader hears of it, if it does not wait for room.
             self._unsent.clear()

@@ -17,7 +17,7 @@ from kagzi.errors import InvalidRequest, KagziError
 from kagzi.ids import IdSource
 from kagzi.ports.closing import Closing
 from kagzi.rpc.limits import ANSWER_SECONDS, LONGEST_WAIT_SECONDS
-from kagzi.rpc.status import about_to_stop
+from kagzi.rpc.status import about_to_stop, not_ready
 
 T = TypeVar("T")
 
@@ -37,13 +37,23 @@ class Call(Protocol):
 
 
 class Host:
-    def __init__(self, engine: HostedEngine, *, clock: Clock, ids: IdSource) -> None:
+    """`ready` says whether the database can be reached; without it nothing can be done for callers but tell them."""
+
+    def __init__(
+        self, engine: HostedEngine, *, clock: Clock, ids: IdSource, ready: Callable[[], bool] = lambda: True
+    ) -> None:
         self.engine = engine
+        self.ready = ready
         self.clock = clock
         self.ids = ids
         self.tracer = tracing.tracer()
         self.closing = Closing()
         self._left: set[asyncio.Task[Any]] = set()
+
+    def check_ready(self) -> None:
+        """Refuses a call that this server cannot carry out at present, so that its caller asks another one at once."""
+        if not self.ready():
+            raise not_ready()
 
     def wait_span(self, wanted: Span, call: Call) -> Span:
         """Returns how long a call may wait: at most as long as its caller asked for, and never until the caller gives
