@@ -19,6 +19,8 @@ from kagzi import (
     Retry,
     Workflow,
 )
+from kagzi.api.operations import Started, StartRun
+from kagzi.codecs import Chain, Compress, Encrypt
 
 NOWHERE = "00000000-0000-7000-8000-000000000000"
 NAN, INFINITY = float("nan"), float("inf")
@@ -225,6 +227,52 @@ async def test_an_id_that_is_taken(home: str) -> None:
         with pytest.raises(Conflict, match="order-1"):
             await shop.checkout.options(id="order-1", on_conflict="fail").start(1)
         assert len((await shop.app.runs()).items) == 1
+
+
+async def test_starts_by_one_id_with_equal_input_are_one_run(home: str) -> None:
+    for codec in (None, Chain(Compress(above=0), Encrypt({"1": bytes(32)}, current="1"))):
+        app = Kagzi(home, codec=codec)
+
+        @app.workflow
+        async def order(names: set[str], rate: float = 1, by: dict[str, float] | None = None) -> None: ...
+
+        async with app:
+            for kind, same in (("plain", order), ("again", order.options(on_conflict="return"))):
+                same = same.options(id=f"{kind} {codec is None}")
+                run = await same.start({"a", "b", "c"}, by={"x": 1, "y": 2})
+                again = [
+                    await same.start({"c", "b", "a"}, 1, {"y": 2, "x": 1}),
+                    await same.start({"c", "b", "a"}, by={"y": 2.0, "x": 1.0}, rate=1.0),
+                ]
+                assert [(each.id, each.already_exists) for each in again] == [(run.id, True)] * 2
+                for other in ((set("abcd"),), (set("abc"), 2, {"x": 1, "y": 2}), (set("abc"), 1, {"x": 1})):
+                    with pytest.raises(Conflict, match="another type or input"):
+                        await same.start(*other)
+
+
+async def test_starts_by_one_id_from_other_languages_are_compared_as_json(home: str) -> None:
+    app = Kagzi(home)
+    async with app:
+
+        async def start(input: bytes, id: str = "order-1") -> Started:
+            return await app.engine.workflows.start(
+                StartRun(
+                    namespace="default",
+                    run_id=app._ids.run_id(),
+                    workflow_type="order",
+                    task_queue="default",
+                    version="1",
+                    input=input,
+                    external_id=id,
+                )
+            )
+
+        first = await start(b'[{"a": 1, "b": [2, {"x": 0, "y": 1}]}]')
+        again = await start(b'[{"b":[2.0,{"y":1,"x":0}],"a":1e0}]')
+        assert (again.run_id, again.already_exists) == (first.run_id, True)
+        for other in (b'[{"a":1,"b":[{"x":0,"y":1},2]}]', b'[{"a":true,"b":[2,{"x":0,"y":1}]}]', b"\x03", b"[["):
+            with pytest.raises(Conflict):
+                await start(other)
 
 
 # Definitions and policies: before any database is there.

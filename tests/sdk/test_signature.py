@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,7 +149,7 @@ def test_step_arguments_that_cannot_be_written_are_recorded_by_their_repr() -> N
     assert decode(data).endswith("Breaks>)")
     data, decodable = signature.encode_input((Odd(), "x" * 100_000), {})
     assert len(data) < 3000
-    assert signature_of(lambda n: n).encode_input((1,), {}) == (b"[1]", crc32(b"[1]"))
+    assert signature_of(lambda n: n).settle_input((1,), {})[:2] == (b"[1]", crc32(b"[1]"))
 
 
 def test_a_result_that_belies_its_annotation_is_refused() -> None:
@@ -258,7 +259,7 @@ def test_the_hash_of_an_input_is_that_of_its_json_whatever_the_codec_makes_of_it
     salted = Signature(step, codec=Salted())
     first, second = salted.encode_input_strictly((1,), {}), salted.encode_input_strictly((1,), {})
     assert first[0] != second[0]
-    assert first[1] == second[1] == salted.encode_input((1,), {})[1] == Signature(step).encode_input((1,), {})[1]
+    assert first[1] == second[1] == salted.settle_input((1,), {})[1] == Signature(step).settle_input((1,), {})[1]
     assert salted.encode_input((2,), {})[1] != first[1]
 
 
@@ -290,3 +291,104 @@ def test_a_method_and_its_function_are_not_mixed_up() -> None:
     assert signature_of(Shop.price).encode_arguments((1, 5), {}) == b"[1,5]"
     with pytest.raises(TypeError, match="too many"):
         signature_of(Shop().price).encode_arguments((1, 5), {})
+
+
+# Which calls are the same.
+
+
+@dataclass
+class Ratio:
+    by: float
+
+
+def _rates(amount: float, *, rate: float = 1, by: dict[str, float] | None = None) -> None: ...
+
+
+def _untyped(a, b=(1, 2)): ...  # type: ignore[no-untyped-def]
+
+
+def _names(names: set[str], more: list[set[str]] | None = None) -> None: ...
+
+
+def _plain(a: int, b: int = 5, c: str = "c") -> None: ...
+
+
+def _ratio(ratio: Ratio, *rest: float, **more: float) -> None: ...
+
+
+SAME_CALLS: list[tuple[Callable[..., None], list[tuple[tuple[Any, ...], dict[str, Any]]]]] = [
+    (_plain, [((1,), {}), ((1, 5), {}), ((1, 5, "c"), {}), ((), {"a": 1}), ((1,), {"c": "c"}), ((), {"b": 5, "a": 1})]),
+    (_plain, [((1, 5, "d"), {}), ((1,), {"c": "d"})]),
+    (_rates, [((1,), {}), ((1.0,), {"rate": 1}), ((1,), {"rate": 1.0, "by": None}), ((), {"amount": 1.0})]),
+    (_rates, [((1,), {"by": {"a": 1, "b": 2}}), ((1.0,), {"by": {"b": 2.0, "a": 1.0}})]),
+    (_untyped, [(({"a": 1, "b": 2},), {}), (({"b": 2, "a": 1}, (1, 2)), {}), (({"b": 2, "a": 1}, [1, 2]), {})]),
+    (_names, [(({"a", "b"},), {}), ((["b", "a"],), {}), (({"b", "a"}, None), {})]),
+    (
+        _ratio,
+        [
+            ((Ratio(1), 2), {"x": 3, "y": 4}),
+            ((Ratio(1.0), 2.0), {"y": 4.0, "x": 3.0}),
+            (({"by": 1}, 2), {"x": 3, "y": 4}),
+        ],
+    ),
+]
+OTHER_CALLS: list[tuple[Callable[..., None], list[tuple[tuple[Any, ...], dict[str, Any]]]]] = [
+    (_plain, [((1,), {}), ((1, 6), {}), ((1, 5, "d"), {}), ((2,), {})]),
+    (_untyped, [((1,), {}), ((1.5,), {}), ((True,), {}), (("1",), {}), ((None,), {}), ((1, (2, 1)), {})]),
+    (_ratio, [((Ratio(1),), {}), ((Ratio(1), 1), {}), ((Ratio(1),), {"x": 1})]),
+    (_names, [((set(),), {}), (({"a"},), {}), (({"a", "b"},), {}), (({"a"}, []), {}), (({"a"}, [{"a"}]), {})]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SAME_CALLS)))
+def test_calls_that_do_the_same_are_the_same_to_a_replay_and_to_a_start(number: int) -> None:
+    fn, calls = SAME_CALLS[number]
+    signature = Signature(fn)
+    assert len({signature.settle_input(args, kwargs)[1] for args, kwargs in calls}) == 1
+    assert len({signature.encode_input_strictly(args, kwargs)[1] for args, kwargs in calls}) == 1
+    assert len({signature.canonical_arguments(signature.encode_arguments(args, kwargs)) for args, kwargs in calls}) == 1
+    assert len({signature.canonical_call(args, kwargs) for args, kwargs in calls}) == 1
+
+
+@pytest.mark.parametrize("number", range(len(OTHER_CALLS)))
+def test_calls_that_do_something_else_are_not(number: int) -> None:
+    fn, calls = OTHER_CALLS[number]
+    signature = Signature(fn)
+    assert len({signature.settle_input(args, kwargs)[1] for args, kwargs in calls}) == len(calls)
+    assert len({signature.canonical_call(args, kwargs) for args, kwargs in calls}) == len(calls)
+
+
+def test_a_recorded_call_stays_the_same_when_its_function_gets_another_default() -> None:
+    def before(a: int, b: int = 1) -> None: ...
+
+    def after(a: int, b: int = 1, c: dict[str, float] | None = None) -> None: ...
+
+    for args in ((1,), (1, 2)):
+        assert Signature(before).settle_input(args, {})[1] == Signature(after).settle_input(args, {})[1]
+        assert Signature(before).settle_input(args, {})[1] == crc32(msgspec.json.encode(args))
+
+
+def test_dicts_are_stored_in_the_order_of_their_program() -> None:
+    def step(by: dict[str, set[int]], other: Any) -> dict[str, Any]: ...
+
+    signature = Signature(step)
+    given = {"b": {3, 1, 2}, "a": {1}}
+    args, _ = signature.decode_arguments(signature.encode_arguments((given, given), {}))
+    assert [list(each) for each in args] == [["b", "a"]] * 2
+    assert list(signature.decode_result(signature.encode_result(given))) == ["b", "a"]
+
+
+def test_a_schedule_that_is_declared_alike_is_the_same_declaration() -> None:
+    hashes = set()
+    for kwargs in (
+        {"by": {"a": 1, "b": 2}},
+        {"by": {"b": 2.0, "a": 1.0}, "rate": 1},
+        {"by": {"b": 2, "a": 1}, "rate": 1.0},
+    ):
+        app = kagzi.Kagzi("memory://")
+
+        @app.workflow(schedule=kagzi.Cron("0 9 * * *", args=[1], kwargs=kwargs))
+        async def nightly(amount: float, rate: float = 1, by: dict[str, float] | None = None) -> None: ...
+
+        hashes.add(app.declared_schedules()[0].hash)
+    assert len(hashes) == 1

@@ -99,17 +99,16 @@ class Client(Connected):
         """Starts a run, for `workflow.start(...)`, and for `workflow.run(...)` before it waits."""
         engine = self.engine
         start = self._start_of(workflow, options, args, kwargs)
-        if options.connection is not None:
-            workflows = joinable(engine, options).workflows
-            started = await workflows.start_in(options.connection, await workflows.admit(start))
-            return self._handle_of(workflow, start.namespace, started)
         try:
-            if (tracer := self._tracer) is None:
+            if options.connection is not None:
+                workflows = joinable(engine, options).workflows
+                started = await workflows.start_in(options.connection, await workflows.admit(start))
+            elif (tracer := self._tracer) is None:
                 started = await engine.workflows.start(start, awaited=awaited)
             else:
                 started = await start_traced(tracer, engine, start)
         except Conflict:
-            if self._codec is None or not (same := await find_same(engine, start, self._codec)):
+            if not (same := await find_same(engine, start, workflow.signature)):
                 raise
             started = Started(run_id=same, already_exists=True)
         return self._handle_of(workflow, start.namespace, started)
@@ -130,7 +129,16 @@ class Client(Connected):
             return engine, await engine.workflows.admit(start)
 
         engine, admitted = self.portal.wait("start_sync()", "`await workflow.start(...)`", admit)
-        started = drive(engine.workflows.start_in(options.connection, admitted))
+        try:
+            started = drive(engine.workflows.start_in(options.connection, admitted))
+        except Conflict:
+
+            async def same_run() -> str | None:
+                return await find_same(engine, start, workflow.signature)
+
+            if not (same := self.portal.wait("start_sync()", "`await workflow.start(...)`", same_run)):
+                raise
+            started = Started(run_id=same, already_exists=True)
         return self._handle_of(workflow, start.namespace, started)
 
     def start_later(
@@ -144,7 +152,7 @@ class Client(Connected):
             try:
                 started = await self.engine.workflows.start(start)
             except Conflict:
-                if self._codec is None or not (same := await find_same(self.engine, start, self._codec)):
+                if not (same := await find_same(self.engine, start, workflow.signature)):
                     raise
                 started = Started(run_id=same, already_exists=True)
             return self._handle_of(workflow, start.namespace, started)

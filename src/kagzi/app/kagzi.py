@@ -365,7 +365,7 @@ class Kagzi(Client):
                 declaration(
                     cron,
                     workflow.name,
-                    workflow.signature.with_codec(None).encode_arguments(cron.args, cron.kwargs),
+                    workflow.signature.canonical_call(cron.args, cron.kwargs),
                     workflow.signature.encode_arguments(cron.args, cron.kwargs),
                     schedule_options(workflow)
                     | {"limit_key": limit_of(workflow, workflow.run_options, cron.args, cron.kwargs)[1] or None},

@@ -14,7 +14,7 @@ from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.signal import check_key
 from kagzi.engine.local import LocalEngine
-from kagzi.errors import Conflict, InvalidRequest
+from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.ids import IdSource
 from kagzi.sdk.debounce import debounce_of
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
@@ -23,6 +23,7 @@ from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.signal_values import encode_signal
+from kagzi.sdk.signature import Signature
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -82,18 +83,20 @@ async def start_traced(tracer: Tracer, engine: Engine, start: StartRun) -> Start
         return started
 
 
-async def find_same(engine: Engine, start: StartRun, codec: Codec) -> str | None:
-    """Returns the run that has this start's id, if it differs only in the bytes the codec made of the same input."""
-    if start.external_id is None:
-        return None
-    run = await engine.workflows.get_by_external_id(start.namespace, start.external_id)
-    if run.workflow_type != start.workflow_type:
-        return None
-    if start.on_conflict is OnConflict.FAIL:
+async def find_same(engine: Engine, start: StartRun, signature: Signature) -> str | None:
+    """Returns the run that has this start's id, if it was given the same: what its codec, its types and its defaults
+    make of other bytes is for its workflow to say. With a signal, inputs are not what was refused."""
+    if start.external_id is None or start.signal is not None or start.on_conflict is OnConflict.FAIL:
         return None
     try:
-        same = codec.decode(run.input) == codec.decode(start.input)
-    except Exception as error:  # codecs are the user's
+        run = await engine.workflows.get_by_external_id(start.namespace, start.external_id)
+    except NotFound:  # in the transaction of a caller, who alone sees it so far
+        return None
+    if run.workflow_type != start.workflow_type:
+        return None
+    try:
+        same = signature.canonical_arguments(run.input) == signature.canonical_arguments(start.input)
+    except Exception as error:  # codecs and types are the user's
         raise Conflict(
             f"id {start.external_id!r} belongs to run {run.run_id} of {run.workflow_type}, and whether that was "
             f"started with the same input cannot be told: {error}"

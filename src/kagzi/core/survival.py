@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from kagzi.core.canonical import with_sets_in_order
 from kagzi.core.values import class_name, to_builtins, to_json
 
 STARS: Final = b"**********"  # how pydantic writes every secret that is not empty
@@ -184,14 +185,16 @@ def _key(key: Any) -> Any:
 
 
 def _loss_of_items(value: Any, copy: Any, path: str) -> Loss | None:
+    cls = type(value)
     if isinstance(copy, (set, frozenset)):
         by_json = {to_json(item): item for item in copy}
         some = next(iter(copy), _MISSING)
         pairs = [(item, by_json.get(to_json(item), some if field_names(item) else _MISSING)) for item in value]
     elif isinstance(copy, _ITEMS):
+        value = with_sets_in_order(value)  # as it was written
         pairs = list(zip(value, copy, strict=False))
         if len(value) != len(copy):
-            return Loss(path, f"a {class_name(type(value))} of {len(value)} that comes back with {len(copy)} items")
+            return Loss(path, f"a {class_name(cls)} of {len(value)} that comes back with {len(copy)} items")
     else:
         return None
     for index, (item, again) in enumerate(pairs):

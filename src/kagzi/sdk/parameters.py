@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from kagzi.core.canonical import canonical_json, canonical_or_none, variety_of
 from kagzi.core.survival import survives
 from kagzi.core.values import UNREADABLE, decode_other, read_plain, reader, show_type, supported
 from kagzi.errors import InvalidRequest
@@ -57,6 +58,7 @@ class Parameters:
             self.high = len(positional) if self._rest is None else sys.maxsize
 
         shapes = {p.name: readable(types.get(p.name, Any), name) for p in parameters}
+        self._defaults: dict[str, bytes | None] = {}  # in canonical form
         self._readers = {each: make_reader(types.get(each, Any), name) for each in shapes}
         self._read_prefix: dict[int, Callable[[bytes], tuple[Any, ...]]] = {}
         self.read_exact: Callable[[bytes], tuple[Any, ...]] | None = None  # if all calls have one number of arguments
@@ -72,6 +74,14 @@ class Parameters:
                 self.read_exact = self._read_prefix[len(needed)]
             if all([types.get(p.name) in PLAIN for p in positional]):
                 self.plain = tuple([types[p.name] for p in positional])
+        variety = variety_of([types.get(p.name, Any) for p in parameters])
+        self.may_hold_sets, self._reads_sets = variety.holds_sets, variety.reads_sets
+        # Each call is written in one way only, whatever its values were made like.
+        self.steady = variety.steady and all([p.default is _EMPTY for p in parameters])
+        self._without_defaults = next(
+            (at for at, p in enumerate(parameters) if p.default is not _EMPTY or p.kind not in _BY_POSITION),
+            len(parameters),
+        )
 
     def takes_only(self, annotation: Any) -> bool:
         """Tells whether one parameter must be given, and has this annotation."""
@@ -123,6 +133,38 @@ class Parameters:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
+
+    def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Returns the form in which calls are compared, of a call as it was read: without what is as its default says.
+
+        So two calls that do the same have one form, and a call that was recorded keeps its form when the function gets
+        another parameter with a default.
+        """
+        if not kwargs and len(args) <= self._without_defaults:
+            return canonical_json(args, has_sets=self._reads_sets)
+        given = {
+            name: value
+            for name, value in self._signature.bind(*args, **kwargs).arguments.items()
+            if (default := self._canonical_default(name)) is None
+            or canonical_json(value, has_sets=self._reads_sets) != default
+        }
+        prefix = self._positional[: len(given)]
+        by_position = all(map(given.__contains__, prefix)) and len(prefix) == len(given)
+        form = [given[name] for name in prefix] if by_position else given
+        return canonical_json(form, has_sets=self._reads_sets)
+
+    def _canonical_default(self, name: str) -> bytes | None:
+        if name not in self._defaults:
+            default = self._by_name[name].default
+            if default is _EMPTY:
+                self._defaults[name] = None
+            else:
+                try:  # as it would be read: 1 is 1.0 where a float is meant
+                    default = self._readers[name](canonical_json(default))
+                except Exception:
+                    pass  # a default that stands for something else, such as a marker of the user's
+                self._defaults[name] = canonical_or_none(default)
+        return self._defaults[name]
 
     def described(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yields each argument of a call with words for it, as errors have them."""

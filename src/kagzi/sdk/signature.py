@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
+from kagzi.core.canonical import variety_of, with_sets_in_order
 from kagzi.core.survival import STARS
 from kagzi.core.values import UNREADABLE, read_plain, show_type, to_json
 from kagzi.errors import InvalidRequest, NotSerializable
@@ -57,6 +58,7 @@ class Signature:
         self._plain_arguments: tuple[type[Any], ...] | None = None  # their classes, if JSON changes none of them
         self._read_result: Callable[[bytes], Any] = read_plain
         self._plain_results: frozenset[type[Any]] = frozenset()
+        self._steady = self._may_hold_sets = self._result_may_hold_sets = False
 
     @property
     def context_class(self) -> Callable[[str, str], Any] | None:
@@ -83,26 +85,50 @@ class Signature:
     def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Returns a call as bytes. TypeError if it does not fit the function, NotSerializable for a value that JSON
         cannot hold or would change, InvalidRequest for one that does not fit its annotation."""
-        data = self._checked_arguments(args, kwargs)
+        data, _ = self._checked_arguments(args, kwargs)
         return data if self._codec is None else self._codec.encode(data)
 
-    def _checked_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    def _checked_arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[bytes, tuple[tuple[Any, ...], Mapping[str, Any]]]:
+        """Returns a call as JSON, and what that is read as."""
         data = self._write_arguments(args, kwargs)
+        copied: tuple[tuple[Any, ...], Mapping[str, Any]] = args, kwargs
         if kwargs or tuple(map(type, args)) != self._plain_arguments:
-            self._parameters.refuse_changed(args, kwargs, *self._parameters.decode_written(data))
-        return data
+            given_back = self._parameters.decode_written(data)
+            self._parameters.refuse_changed(args, kwargs, *given_back)
+            copied = given_back
+        return data, copied
 
     def encode_input_strictly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """`encode_arguments`, with a hash of the JSON as `encode_input` gives it."""
-        data = self._checked_arguments(args, kwargs)
-        return (data if self._codec is None else self._codec.encode(data)), crc32(data) or 1
+        """`encode_arguments`, with a hash of the call as `settle_input` gives it."""
+        data, copied = self._checked_arguments(args, kwargs)
+        return (data if self._codec is None else self._codec.encode(data)), self._hash(data, *copied)
+
+    def canonical_arguments(self, data: bytes) -> bytes:
+        """Returns stored arguments in the form in which calls are compared: two that do the same have one form."""
+        return self.parameters.canonical(*self.decode_arguments(data))
+
+    def canonical_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Returns a call in the form in which calls are compared; what `encode_arguments` refuses is refused."""
+        _, copied = self._checked_arguments(args, kwargs)
+        return self._parameters.canonical(*copied)
+
+    def _hash(self, data: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+        """Returns what calls are compared by, never 0: a hash of the canonical form of what was read of this JSON."""
+        if not self._steady:
+            try:
+                data = self._parameters.canonical(args, kwargs)
+            except Exception:
+                pass  # classes of the user's that are written in one way only
+        return crc32(data) or 1
 
     def _write_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         try:
-            if not kwargs and self._low <= len(args) <= self._high:
-                data = to_json(args)
-            else:
-                data = to_json(self.parameters.form_of(args, kwargs))
+            form = (
+                args if not kwargs and self._low <= len(args) <= self._high else self.parameters.form_of(args, kwargs)
+            )
+            data = to_json(with_sets_in_order(form) if self._may_hold_sets else form)
         except CallError as error:
             raise TypeError(str(error)) from None
         except Exception as error:
@@ -126,12 +152,9 @@ class Signature:
                 pass  # perhaps in one of the other forms
         return self.parameters.decode_any_form(data)
 
-    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Returns a call as JSON that no codec has sealed yet. A value that cannot be encoded is recorded by its repr,
-        unless it should be awaited.
-
-        With the JSON comes its hash; a codec may give other bytes every time. It is 0 if and only if the arguments
-        cannot be decoded; then the body gets them as they are.
+    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, bool]:
+        """Returns a call as JSON that no codec has sealed yet, and whether it can be decoded. A value that cannot be
+        encoded is recorded by its repr, unless it should be awaited; then the body gets the arguments as they are.
         """
         try:
             data = self._write_arguments(args, kwargs)
@@ -141,29 +164,31 @@ class Signature:
                 refuse_secrets(value, what)
             shown = [safe_repr(arg) for arg in args]
             shown += [f"{key}={safe_repr(value)}" for key, value in kwargs.items()]
-            return to_json(f"({', '.join(shown)})"[:_REPR_CHARACTERS]), 0
-        return data, crc32(data) or 1
+            return to_json(f"({', '.join(shown)})"[:_REPR_CHARACTERS]), False
+        return data, True
 
     def settle_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
-        """Returns what `encode_input` does and what `copy_input` makes of it, in one step; cheap for plain values."""
+        """Returns what `encode_input` writes, a hash to compare calls by, and what `copy_input` makes of it; cheap for
+        plain values. The hash is 0 if and only if the arguments cannot be decoded."""
         if not kwargs and tuple(map(type, args)) == self._plain_arguments:
             try:
                 data = to_json(args)
             except Exception:
                 pass  # said below, in better words
             else:
-                return data, crc32(data) or 1, args, kwargs
-        data, input_hash = self.encode_input(args, kwargs)
-        if input_hash:
-            given, given_by_name = args, kwargs
-            args, kwargs = self._parameters.decode_written(data)
-            self._parameters.refuse_changed(given, given_by_name, args, kwargs)
-        return data, input_hash, args, kwargs
+                return data, (crc32(data) or 1) if self._steady else self._hash(data, args, kwargs), args, kwargs
+        data, readable = self.encode_input(args, kwargs)
+        if not readable:
+            return data, 0, args, kwargs
+        given, given_by_name = args, kwargs
+        args, kwargs = self._parameters.decode_written(data)
+        self._parameters.refuse_changed(given, given_by_name, args, kwargs)
+        return data, self._hash(data, args, kwargs), args, kwargs
 
     def copy_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Reads what `encode_input` wrote, if its hash is not 0."""
+        """Reads what `encode_input` wrote, if it said that this can be decoded."""
         return self._parameters.decode_written(data)
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -189,7 +214,7 @@ class Signature:
 
     def _write_result(self, value: Any) -> bytes:
         try:
-            data = to_json(value)
+            data = to_json(with_sets_in_order(value) if self._result_may_hold_sets else value)
         except Exception as error:
             refuse(value, self.result_words, error)
         if b"null" in data and value is not None:
@@ -250,9 +275,11 @@ class Signature:
         elif isinstance(result, type) and result in PLAIN:
             self._plain_results = frozenset({result})
         readable(result, self.name)
+        self._result_may_hold_sets = variety_of([result]).holds_sets
 
         self._low, self._high = self._parameters.low, self._parameters.high
         self._read_exact, self._plain_arguments = self._parameters.read_exact, self._parameters.plain
+        self._steady, self._may_hold_sets = self._parameters.steady, self._parameters.may_hold_sets
         # Held no longer, so that signatures may be kept for functions that come and go.
         del self._fn, self._localns
         self._ready = True

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kagzi.api.operations import SendSignal, Started, StartRun
+from kagzi.core.canonical import same_json
 from kagzi.core.conflict import OnConflict
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound
@@ -31,11 +32,12 @@ def identity_of(start: StartRun) -> Identity:
 def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
     """Returns why the run that was found is not what this start asks for; None if it is.
 
-    Inputs are compared by their bytes, though a codec may give others for the same value. With an id of the caller's
-    choice our own client then looks at what they decode to; a run id it makes anew for every start, and what it sends
-    again is the same to the byte. Versions are not compared: the default may have changed since the first time, and the
-    run may have been moved or have begun anew. With a signal the input of a run that is found is not compared: what it
-    was started with is not what it is about by now.
+    Inputs are compared as JSON, of which neither the order of keys nor how a number is written counts. With an id of
+    the caller's choice our own client then looks at what they are read as, by the types of the workflow and the codec
+    of its app; a run id it makes anew for every start, and what it sends again is the same to the byte. Versions are
+    not compared: the default may have changed since the first time, and the run may have been moved or have begun anew.
+    With a signal the input of a run that is found is not compared: what it was started with is not what it is about by
+    now.
     """
     if found.run_id == start.run_id:
         asked = replace(identity_of(start), version=found.version)
@@ -47,7 +49,7 @@ def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
         )
     if start.on_conflict is OnConflict.FAIL:
         return Conflict(f"there is a run with the id {start.external_id!r} already: {found.run_id}")
-    if found.workflow_type == start.workflow_type and (start.signal is not None or input == start.input):
+    if found.workflow_type == start.workflow_type and (start.signal is not None or same_json(input, start.input)):
         return None
     return Conflict(
         f"id {start.external_id!r} belongs to run {found.run_id} of {found.workflow_type}, which was started with "
