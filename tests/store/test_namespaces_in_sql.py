@@ -27,7 +27,7 @@ _FOUND = "takes ids that another statement of the same transaction has found, no
 
 EXCEPTIONS = {
     "postgres": {
-        "aside_lines": _ALL,
+        "is_any_aside": _ALL,
         "expire_workers": _ALL,
         "find_dead_leases": _ALL,
         "find_overdue_runs": _ALL,
@@ -45,7 +45,7 @@ EXCEPTIONS = {
         "first_queue_after": _ALL,
         "horizon": _ALL,
         "live_offers": _ALL,
-        "next_aside": _ALL,
+        "is_any_aside": _ALL,
         "renew_leases": _FOUND,
         "running_loads": _ALL,
         "survey": _ALL,

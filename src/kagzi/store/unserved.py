@@ -19,13 +19,12 @@ from msgspec import Struct
 
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.store.protocol.changes import Queue
-from kagzi.store.protocol.duties import Offer
+from kagzi.store.protocol.duties import Offer, SetAside
 
 ASIDE: Final[Instant] = NEVER + 2
 OVERDUE: Final[Span] = 10 * SECOND  # what is due for so long is looked at
 LOOKED_AT: Final = 500  # runs of each queue in a look that finds nothing
 MOST_LOOKED_AT: Final = 1_000  # in one that follows others which have found some; PostgreSQL may plan larger ones badly
-LINES: Final = 1000  # workflows and versions of queues that are looked at
 
 
 class Line(Struct, frozen=True):
@@ -51,9 +50,21 @@ class Served:
     def queues(self) -> list[Queue]:
         return sorted(self._offers)
 
+    @property
+    def columns(self) -> tuple[list[str], list[str], list[str], list[str | None]]:
+        """Returns all offers: their namespaces, queues, workflows, and versions; None: any."""
+        offers = [(*queue, *offer) for queue, offered in sorted(self._offers.items()) for offer in offered]
+        return tuple(map(list, zip(*offers, strict=True))) if offers else ([], [], [], [])  # type: ignore[return-value]
+
     def executes(self, line: Line) -> bool:
         offers = self._offers.get((line.namespace, line.task_queue), ())
         return (line.workflow_type, None) in offers or (line.workflow_type, line.version) in offers
+
+
+def looked(aside: int, back: set[Queue], left: bool) -> SetAside:
+    """Returns what a look has done. Where it has brought runs back there may be more: of an offer of any version it
+    takes one version at a time."""
+    return SetAside(aside=aside, back=tuple(sorted(back)), left=left or aside > 0, more=aside > 0 or bool(back))
 
 
 def offers_of(namespace: str, queues: Iterable[str], types: Iterable[str], versions: Iterable[str]) -> list[Offer]:

@@ -66,7 +66,7 @@ async def explain(connection: asyncpg.Connection, name: str, arguments: str) -> 
 
 async def explain_again(connection: asyncpg.Connection, arguments: str) -> str:
     await connection.execute("BEGIN")
-    rows = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE planned ({arguments})")
+    rows = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE planned{arguments and f' ({arguments})'}")
     await connection.execute("ROLLBACK")
     return "\n".join(row[0] for row in rows)
 
@@ -107,9 +107,11 @@ async def test_a_claim_passes_over_nothing_that_was_set_aside(planner: asyncpg.C
     await planner.execute("ANALYZE kagzi.workflow_runs")
 
     assert pages_read(await explain(planner, "claim_runs", CLAIM)) < 600
-    lines = await explain(planner, "aside_lines", "1000")
-    assert "workflow_runs_aside" in lines
-    assert pages_read(lines) < 50, lines
+    served = "'{default,default}', '{orders,orders}', '{rare,rare}', '{1,NULL}'"
+    for name, arguments in (("is_any_aside", ""), ("served_aside", served)):
+        lines = await explain(planner, name, arguments)
+        assert "workflow_runs_aside" in lines
+        assert pages_read(lines) < 50, lines
     back = await explain(planner, "bring_back", "NULL, 'default', 'orders', 'rare', '1', 10")
     assert "workflow_runs_aside" in back
     assert pages_read(back) < 300, back

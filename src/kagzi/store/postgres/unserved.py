@@ -12,13 +12,14 @@ from kagzi.core.instant import Instant, Span
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import Queue
 from kagzi.store.protocol.duties import Offer, SetAside
-from kagzi.store.unserved import LINES, OVERDUE, Line, Served, offers_of
+from kagzi.store.unserved import OVERDUE, Line, Served, looked, offers_of
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 _LIVE_OFFERS = STATEMENTS["live_offers"]
-_ASIDE_LINES = STATEMENTS["aside_lines"]
+_IS_ANY_ASIDE = STATEMENTS["is_any_aside"]
+_SERVED_ASIDE = STATEMENTS["served_aside"]
 _BRING_BACK = STATEMENTS["bring_back"]
 _FIND_OVERDUE = STATEMENTS["find_overdue"]
 _SET_ASIDE = STATEMENTS["set_aside"]
@@ -32,16 +33,15 @@ async def set_runs_aside(
     live = [offer for _, *row in workers if row[0] is not None for offer in offers_of(*row)]
     served = Served([*offered, *live])
     back: set[Queue] = set()
-    left, room = 0, limit
-    for row in await connection.fetch(_ASIDE_LINES, LINES):
-        if served.executes(Line(*row)) and room:
-            room -= len(await connection.fetch(_BRING_BACK, now, *row, room))
-            back.add((row["namespace"], row["task_queue"]))
-        else:
-            left += 1
+    room, left = limit, await connection.fetchval(_IS_ANY_ASIDE)
+    if left:
+        for row in await connection.fetch(_SERVED_ASIDE, *served.columns):
+            if brought := len(await connection.fetch(_BRING_BACK, now, *row, room)):
+                back.add((row["namespace"], row["task_queue"]))
+                room -= brought
+        left = await connection.fetchval(_IS_ANY_ASIDE)
     aside = await _set_aside(connection, served, limit, time)
-    more = aside > 0 or not room
-    return SetAside(aside=aside, back=tuple(sorted(back)), left=bool(left or aside or more), more=more)
+    return looked(aside, back, left)
 
 
 async def _set_aside(connection: Connection, served: Served, limit: int, now: Instant) -> int:

@@ -11,7 +11,7 @@ from kagzi.core.instant import Instant
 from kagzi.store.protocol.changes import Queue
 from kagzi.store.protocol.duties import Offer, SetAside
 from kagzi.store.sqlite.statements import execute
-from kagzi.store.unserved import LINES, OVERDUE, Line, Served, offers_of
+from kagzi.store.unserved import OVERDUE, Line, Served, looked, offers_of
 
 
 def set_runs_aside(
@@ -19,23 +19,21 @@ def set_runs_aside(
 ) -> SetAside:
     served = Served([*offered, *_live_offers(connection, silent_since)])
     back: set[Queue] = set()
-    left, room = 0, limit
-    for line in _lines(connection):
-        identity = (line.namespace, line.task_queue, line.workflow_type, line.version)
-        if served.executes(line) and room:
-            brought = execute(connection, "bring_back", (*identity, now, room)).rowcount
-            back.add((line.namespace, line.task_queue))
-            room -= brought
-        else:
-            left += 1
+    room, left = limit, _is_any_aside(connection)
+    if left:
+        for offer in zip(*served.columns, strict=True):
+            line = execute(connection, "served_aside", offer).fetchone()
+            if line is not None and (brought := execute(connection, "bring_back", (*line, now, room)).rowcount):
+                back.add(line[:2])
+                room -= brought
+        left = _is_any_aside(connection)
     aside = 0
     for namespace, queue in served.queues:
         rows = execute(connection, "find_overdue", (namespace, queue, now - OVERDUE, limit)).fetchall()
         run_ids = [run_id for run_id, *run in rows if not served.executes(Line(namespace, queue, *run))]
         if run_ids:
             aside += execute(connection, "set_aside", (namespace, _json(run_ids))).rowcount
-    more = aside > 0 or not room
-    return SetAside(aside=aside, back=tuple(sorted(back)), left=bool(left or aside or more), more=more)
+    return looked(aside, back, left)
 
 
 def _live_offers(connection: sqlite3.Connection, silent_since: Instant) -> Iterator[Offer]:
@@ -44,15 +42,8 @@ def _live_offers(connection: sqlite3.Connection, silent_since: Instant) -> Itera
         yield from offers_of(namespace, queues, types, versions)
 
 
-def _lines(connection: sqlite3.Connection) -> Iterator[Line]:
-    """Yields what is set aside, from one workflow and version to the next."""
-    at = ("", "", "", "")
-    for _ in range(LINES):
-        row = execute(connection, "next_aside", at).fetchone()
-        if row is None:
-            return
-        at = row
-        yield Line(*row)
+def _is_any_aside(connection: sqlite3.Connection) -> bool:
+    return execute(connection, "is_any_aside", ()).fetchone() is not None
 
 
 def _json(value: object) -> str:

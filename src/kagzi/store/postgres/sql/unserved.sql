@@ -4,24 +4,22 @@ SELECT i.now, w.namespace, w.queues, w.types, w.versions
 FROM (SELECT coalesce($1::bigint, kagzi.clock()) AS now) AS i
 LEFT JOIN kagzi.workers AS w ON w.status <> 'OFFLINE' AND w.last_heartbeat_at > i.now - $2::bigint;
 
--- name: aside_lines
--- Queues, workflows and versions of which runs are set aside, by hopping over their index.
-WITH RECURSIVE lines AS (
-    (SELECT r.namespace, r.task_queue, r.workflow_type, r.version FROM kagzi.workflow_runs AS r
-     WHERE r.claim_key = 253402300799000002
-     ORDER BY r.namespace, r.task_queue, r.workflow_type, r.version LIMIT 1)
-    UNION ALL
-    SELECT n.namespace, n.task_queue, n.workflow_type, n.version
-    FROM lines AS l
-    CROSS JOIN LATERAL (
-        SELECT r.namespace, r.task_queue, r.workflow_type, r.version FROM kagzi.workflow_runs AS r
-        WHERE r.claim_key = 253402300799000002
-          AND (r.namespace, r.task_queue, r.workflow_type, r.version)
-              > (l.namespace, l.task_queue, l.workflow_type, l.version)
-        ORDER BY r.namespace, r.task_queue, r.workflow_type, r.version LIMIT 1
-    ) AS n
-)
-SELECT namespace, task_queue, workflow_type, version FROM lines LIMIT $1::integer;
+-- name: is_any_aside
+-- Whether runs are set aside.
+SELECT EXISTS (SELECT FROM kagzi.workflow_runs AS r WHERE r.claim_key = 253402300799000002);
+
+-- name: served_aside
+-- Queues, workflows and versions of which runs are set aside although these offers serve them: for an offer of any version
+-- the first one. Asks for what is served, however much is set aside beside it that nobody serves.
+SELECT DISTINCT n.namespace, n.task_queue, n.workflow_type, n.version
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS o (namespace, task_queue, workflow_type, version)
+CROSS JOIN LATERAL (
+    SELECT r.namespace, r.task_queue, r.workflow_type, r.version FROM kagzi.workflow_runs AS r
+    WHERE r.claim_key = 253402300799000002 AND r.namespace = o.namespace AND r.task_queue = o.task_queue
+      AND r.workflow_type = o.workflow_type AND r.version >= coalesce(o.version, '')
+    ORDER BY r.namespace, r.task_queue, r.workflow_type, r.version LIMIT 1
+) AS n
+WHERE o.version IS NULL OR n.version = o.version;
 
 -- name: bring_back
 -- A worker executes these again. The first come first, at the place they had. Those that somebody changes meanwhile wait

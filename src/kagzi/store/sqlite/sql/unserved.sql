@@ -2,11 +2,16 @@
 -- What workers that are not lost execute.
 SELECT namespace, queues, types, versions FROM workers WHERE status <> 'OFFLINE' AND last_heartbeat_at > ?1;
 
--- name: next_aside
--- The next queue, workflow and version of which runs are set aside.
+-- name: is_any_aside
+-- A run that is set aside, if there is one.
+SELECT 1 FROM workflow_runs INDEXED BY workflow_runs_aside WHERE claim_key = 253402300799000002 LIMIT 1;
+
+-- name: served_aside
+-- The first version of which runs are set aside although this offer serves it.
 SELECT namespace, task_queue, workflow_type, version FROM workflow_runs INDEXED BY workflow_runs_aside
-WHERE claim_key = 253402300799000002 AND (namespace, task_queue, workflow_type, version) > (?1, ?2, ?3, ?4)
-ORDER BY namespace, task_queue, workflow_type, version
+WHERE claim_key = 253402300799000002 AND namespace = ?1 AND task_queue = ?2 AND workflow_type = ?3
+  AND (?4 IS NULL OR version = ?4)
+ORDER BY version
 LIMIT 1;
 
 -- name: bring_back
