@@ -14,23 +14,17 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from kagzi.api.operations import Chunk, ChunkAnswer, StartRun, Write
+from kagzi.api.operations import Chunk, ChunkAnswer, SendSignal, StartRun, Write
 from kagzi.errors import InvalidRequest
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.store.protocol.changes import Applied
-from kagzi.testing.conformance import (  # noqa: F401
-    Bench,
-    TestBirth,
-    TestChunks,
-    TestExternalIds,
-    TestLeases,
-    TestRunIds,
-    TestRunRetries,
-    TestRuns,
-    TestSteps,
-)
+from kagzi.testing.conformance import *  # noqa: F403
+from kagzi.testing.conformance import Bench
 from tests.postgres_databases import Databases
 from tests.store.shared import NewBench, shared_store
+
+# These count the runs of every namespace, the company's among them.
+del TestLoad, TestRetention, TestSurvey, TestUnservedRuns  # noqa: F821
 
 pytestmark = [pytest.mark.postgres, pytest.mark.asyncio(loop_scope="module")]
 
@@ -52,6 +46,8 @@ class SociableStore(PostgresStore):
             )
         if any(isinstance(write, Chunk) for write in writes):
             company.append(Chunk(namespace="other", run_id=somebody, token=somebody, operations=()))
+        if any(isinstance(write, SendSignal) for write in writes):
+            company.append(SendSignal(namespace="other", run_id=somebody, key=somebody, name="other", value=b"1"))
         applied = await self._alone([*company, *writes])
         return Applied(applied.answers[len(company) :], applied.woken)
 

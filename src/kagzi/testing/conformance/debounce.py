@@ -174,6 +174,8 @@ class TestDebounce:
         assert await bench.claims() == ()
         joined = await started(bench, b"2", version="2")
         assert (joined.run_id, joined.left_line) == (held.run_id, True)
+        again = await started(bench, b"2", version="2")  # it stands in no line any more that it could leave
+        assert (again.run_id, again.left_line) == (held.run_id, False)
         await bench.done(running, CompleteRun(output=b"1"))
         await bench.store.limits.unhold(NAMESPACE, ())
         assert await bench.claims() == ()

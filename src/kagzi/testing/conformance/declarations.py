@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from kagzi.api.schedules import DeclareSchedule, UpdateSchedule
 from kagzi.core.declaration import Declaration, Verdict
-from kagzi.core.schedule import Schedule
+from kagzi.core.schedule import Schedule, SkipReason
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
-from kagzi.testing.conformance.schedules import DAY, MINUTE, fire, look, made, runs
+from kagzi.testing.conformance.schedules import DAY, MINUTE, fire, look, made, runs, skips
 
 
 def declared(bench: Bench, worker_id: str, *, starting: bool = True, **fields: Any) -> DeclareSchedule:
@@ -79,6 +79,20 @@ class TestDeclarations:
         moved = await look(bench, first)
         assert moved.next_fire_at is not None
         assert moved.next_fire_at > bench.now()
+
+    async def test_a_catch_up_goes_on_as_the_code_says_now(self, bench: Bench) -> None:
+        worker = await registered(bench)
+        await bench.store.schedules.declare(declared(bench, worker, max_catchup=50))
+        schedule_id = await bench.store.schedules.find(NAMESPACE, "nightly")
+        assert schedule_id is not None
+        found = await bench.store.schedules.get(NAMESPACE, schedule_id)
+        assert found is not None
+        bench.clock.advance(40 * MINUTE)
+        assert len((await fire(bench)).runs) == 20
+        await bench.store.schedules.declare(declared(bench, worker, max_catchup=3))
+        assert len((await fire(bench)).runs) == 3
+        assert (await fire(bench)).runs == []
+        assert [(count, reason) for _, _, count, reason in await skips(bench, found)] == [(17, SkipReason.CATCHUP)]
 
     async def test_a_person_has_the_last_word_until_it_is_reset(self, bench: Bench) -> None:
         worker = await registered(bench)

@@ -11,6 +11,7 @@ from kagzi.api.operations import (
     CompleteRun,
     EndCancelledRun,
     FailRun,
+    Fork,
     RepeatRun,
     RetryRun,
     SpawnChild,
@@ -197,13 +198,18 @@ class TestFailureHandlers:
                 assert (failed.run_id, failed.parent_run_id) == (child_id, parent.run_id)
                 await bench.done(parent, CompleteRun(output=b"1"))
 
-    async def test_a_handler_that_is_repeated_gets_the_same_and_still_starts_none(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("fork", [None, Fork(), Fork(from_step="look")])
+    async def test_a_handler_that_is_repeated_gets_the_same_and_still_starts_none(
+        self, bench: Bench, fork: Fork | None
+    ) -> None:
         claim = await bench.started_claim(on_failure="notify", input=b"x" * 2000)
         await bench.done(claim, FailRun(error=ERROR))
         handler = await claim_handler(bench)
-        await bench.done(handler, FailRun(error=ERROR))
+        await bench.done(handler, bench.completed("look", 1), FailRun(error=ERROR))
         new_id = bench.new_id()
-        repeat = RepeatRun(namespace=NAMESPACE, run_id=new_id, of_run_id=handler.run_id, keep_steps=False)
+        repeat = RepeatRun(
+            namespace=NAMESPACE, run_id=new_id, of_run_id=handler.run_id, keep_steps=False, keep_id=False, fork=fork
+        )
         assert isinstance(await bench.answer(repeat), Started)
         again = await claim_handler(bench)
         assert (again.run_id, again.input, again.failed_input) == (new_id, handler.input, b"x" * 2000)
@@ -264,9 +270,14 @@ class TestHandlersOfNamespaces:
         await bench.done(both, FailRun(error=ERROR))
         assert [run.task_queue for run in await handlers(bench) if run.handles_run_id == both.run_id] == ["mine"]
 
-    async def test_handlers_of_other_namespaces_are_not_called(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("how", ["named", "registered"])
+    async def test_handlers_of_other_namespaces_are_not_called(self, bench: Bench, how: str) -> None:
         await bench.store.namespaces.ensure("tenant")
-        await bench.store.namespaces.update("tenant", None, None, None, ("notify", None))
+        if how == "named":
+            await bench.store.namespaces.update("tenant", None, None, None, ("notify", None))
+        else:
+            types = (WorkflowType(FAILURE_HANDLER, "1", "ops"),)
+            await bench.store.workers.register(bench.registration(namespace="tenant", types=types))
         await bench.done(await bench.started_claim(), FailRun(error=ERROR))
         assert await handlers(bench) == []
 

@@ -288,9 +288,17 @@ class TestJobs:
         await bench.store.jobs.prune(0, 10)
         assert await bench.store.jobs.get(NAMESPACE, job_id) is None
 
-    async def test_a_disabled_namespace_starts_nothing(self, bench: Bench) -> None:
+    async def test_cancelling_a_job_that_has_ended_changes_nothing(self, bench: Bench) -> None:
         await failed_runs(bench, 1)
-        job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED))
+        ended = await finish(bench, await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED)))
+        bench.clock.advance(SECOND)
+        await bench.store.jobs.cancel(NAMESPACE, ended.job_id)
+        assert await self._job(bench, ended.job_id) == ended
+
+    @pytest.mark.parametrize("action", [JobAction.RETRY, JobAction.RERUN, JobAction.FORK])
+    async def test_a_disabled_namespace_starts_nothing(self, bench: Bench, action: JobAction) -> None:
+        await failed_runs(bench, 1)
+        job_id = await start_job(bench, action, RunFilter(status=RunStatus.FAILED))
         await bench.store.namespaces.update(NAMESPACE, None, None, False)
         job = await finish(bench, job_id)
         assert (job.status, job.done) == (JobStatus.FAILED, 0)

@@ -9,6 +9,7 @@ from kagzi.api.operations import (
     CancelRun,
     CompleteRun,
     FailRun,
+    Fork,
     HandBackRun,
     ParkRun,
     RepeatRun,
@@ -327,14 +328,38 @@ class TestLimits:
         await unhold(bench)
         assert (await bench.run(held)).status is RunStatus.TIMED_OUT
 
-    async def test_a_repeated_run_keeps_its_key(self, bench: Bench) -> None:
-        await limit(bench, None, 1)
-        first = await bench.start(limit_name=TYPE, limit_key="a")
+    @pytest.mark.parametrize("name", [TYPE, "stripe"])
+    @pytest.mark.parametrize("fork", [None, Fork()])
+    async def test_a_repeated_run_keeps_its_name_and_its_key(self, bench: Bench, name: str, fork: Fork | None) -> None:
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, name, LimitChange(key_concurrency=1))
+        first = await bench.start(limit_name=name, limit_key="a")
         claim = await bench.claim(first)
         await bench.done(claim, CompleteRun(output=b"1"))
-        await bench.claim(await bench.start(limit_name=TYPE, limit_key="a"))
-        await bench.answer(RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=first, keep_steps=False))
+        await bench.claim(await bench.start(limit_name=name, limit_key="a"))
+        again = RepeatRun(
+            namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=first, keep_steps=False, keep_id=False, fork=fork
+        )
+        assert isinstance(await bench.answer(again), Started)
         assert await bench.claims() == ()
+
+    async def test_lines_behind_those_of_one_look_get_their_slots(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for store in ("postgres", "sqlite"):
+            monkeypatch.setattr(f"kagzi.store.{store}.lines.LINES", 2)
+        await limit(bench, None, 1)
+        keys = "abcde"
+        running = [await bench.claim(await bench.start(limit_name=TYPE, limit_key=key)) for key in keys]
+        waiting = [await bench.start(limit_name=TYPE, limit_key=key) for key in keys]
+        assert await bench.claims() == ()
+        for claim in running:
+            await bench.done(claim, CompleteRun(output=b"1"))
+        after: tuple[str, ...] = ()
+        looks = 0
+        while looks == 0 or after:
+            after = (await bench.store.limits.unhold(NAMESPACE, after)).after
+            looks += 1
+        assert (looks, sorted(await bench.claimed_ids())) == (3, sorted(waiting))
 
     async def test_children_firings_and_handlers_take_a_share_of_their_key(self, bench: Bench) -> None:
         await limit(bench, None, 1)

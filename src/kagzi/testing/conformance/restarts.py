@@ -319,6 +319,23 @@ class TestRestarts:
         assert (step.status, Failure.decode(step.error or b"").type) == (StepStatus.FAILED, "kagzi.errors.Conflict")
         assert await holder(bench) == old
 
+    @pytest.mark.parametrize("who", ["another step", "another parent", "another parent in the batch of the first"])
+    async def test_a_child_gets_an_id_back_from_its_own_step_alone(self, bench: Bench, who: str) -> None:
+        first, second = await self.parent(bench), await self.parent(bench)
+        await bench.done(first, spawn(bench, external_id=ID))
+        await bench.done(await claim_child(bench), CompleteRun(output=b"1"))
+        before = await holder(bench)
+        asked = spawn(bench, "ship" if who == "another step" else "pay", external_id=ID)
+        batch: list[Write] = [bench.chunk(first if who == "another step" else second, asked)]
+        if "batch" in who:
+            batch.append(bench.chunk(first, spawn(bench, "ship", external_id=ID)))
+
+        await bench.apply(batch)
+
+        assert await holder(bench) == before
+        refused = [step for step in await bench.steps(batch[0].run_id) if step.child_run_id == asked.child.run_id]
+        assert [step.status for step in refused] == [StepStatus.FAILED]
+
     @pytest.mark.parametrize("how", [FINISHED, FAILED])
     async def test_a_child_may_restart_what_has_its_id(self, bench: Bench, how: OnConflict) -> None:
         old = await finished(bench)

@@ -216,6 +216,18 @@ class TestChangingSchedules:
         assert (await look(bench, found)).skipped_runs == 3
         assert (await fire(bench)).runs == []
 
+    async def test_what_a_catch_up_has_not_come_to_is_on_record_when_its_schedule_is_changed(
+        self, bench: Bench
+    ) -> None:
+        found = await made(bench, max_catchup=50)
+        until(bench, found.next_fire_at)
+        first = bench.now()
+        bench.clock.advance(39 * MINUTE)
+        assert len((await fire(bench)).runs) == 20
+        await bench.store.schedules.update(self._update(found, max_catchup=60))
+        assert (await fire(bench)).runs == []
+        assert await skips(bench, found) == [(first + 20 * MINUTE, bench.now(), 20, SkipReason.PAUSED)]
+
     async def test_the_next_firing_may_be_chosen_unless_it_has_passed(self, bench: Bench) -> None:
         found = await made(bench, cron_expr="@hourly")
         chosen = bench.now() + 7 * SECOND
