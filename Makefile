@@ -25,10 +25,10 @@ $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 .DEFAULT_GOAL := help
 # An environment whose making failed must not be taken for one.
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test check format pythons bench browser screenshots campaigns simulate pgbouncer failover clean
+.PHONY: help demo quick test check format pythons bench bench-guard browser screenshots campaigns simulate pgbouncer failover clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(BASE) ## Watch a workflow survive kill -9 (under 30 seconds)
 	@$(PY) examples/demo/main.py $(ARGS)
@@ -59,6 +59,9 @@ format: $(DEV) ## Fix what ruff can fix
 
 bench: $(DEV) ## Measure Kagzi side by side with its peers
 	$(PY) -m benchmarks $(ARGS)
+
+bench-guard: $(DEV) ## Hold the instructions of W1, W2 and the hot statements against their bounds
+	$(PY) -m benchmarks.guard $(ARGS)
 
 browser: $(DEV) ## Try the dashboard in Chromium, which is installed first where it is missing (Debian, as root)
 	@command -v chromium >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium)

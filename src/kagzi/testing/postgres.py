@@ -142,6 +142,13 @@ class PostgresServer:
         return self._directory
 
     @property
+    def bin_dir(self) -> Path:
+        """Holds the programs that it runs."""
+        if self._bin_dir is None:
+            raise PostgresUnavailable("This server was not started. Call start() first.")
+        return self._bin_dir
+
+    @property
     def pid(self) -> int | None:
         """The process to send signals to; None while the server is stopped."""
         try:
@@ -149,18 +156,19 @@ class PostgresServer:
         except (FileNotFoundError, IndexError):
             return None
 
-    def start(self) -> None:
-        """Return when it answers. The first start makes the data; later ones keep it, and the port."""
+    def start(self, *, program: Path | None = None) -> None:
+        """Return when it answers. The first start makes the data; later ones keep it, and the port. `program` is run in
+        the place of `postgres`, which it has to become: a profiler."""
         if self._directory is None:
             self._create()
         if self._port is not None:
-            self._pg_ctl("start", port=self._port)
+            self._pg_ctl("start", port=self._port, program=program)
             return
         # Between looking for a free port and taking it somebody else may have taken it.
         for last_try in (False, False, False, True):
             port = free_port()
             try:
-                self._pg_ctl("start", port=port)
+                self._pg_ctl("start", port=port, program=program)
             except PostgresUnavailable as error:
                 if last_try or "could not create any TCP/IP sockets" not in str(error):
                     raise
@@ -252,15 +260,17 @@ class PostgresServer:
             raise PostgresUnavailable("This server was not started. Call start() first.")
         return self._port
 
-    def _pg_ctl(self, action: str, *, port: int | None = None, mode: StopMode | None = None) -> None:
-        if self._bin_dir is None:
-            raise PostgresUnavailable("This server was not started. Call start() first.")
-        command = [str(self._bin_dir / "pg_ctl"), action, "--pgdata", str(self.directory / "data")]
+    def _pg_ctl(
+        self, action: str, *, port: int | None = None, mode: StopMode | None = None, program: Path | None = None
+    ) -> None:
+        command = [str(self.bin_dir / "pg_ctl"), action, "--pgdata", str(self.directory / "data")]
         command += ["--wait", "--timeout", str(_START_SECONDS)]
         if port is not None:
             command += ["--log", str(self.directory / "log"), "--options", f"-p {port}"]
         if mode is not None:
             command += ["--mode", mode]
+        if program is not None:
+            command += ["-p", str(program)]
         self._run(command)
 
     def _run(self, command: Sequence[str]) -> None:
