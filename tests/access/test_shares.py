@@ -95,6 +95,32 @@ async def test_a_heavy_turn_does_not_wait_behind_light_ones_for_ever() -> None:
     assert await queue.settle() == ["heavy", "late"]
 
 
+async def test_a_heavy_turn_that_goes_away_lets_in_the_light_ones_behind_it() -> None:
+    queue = Queue(Turns(10, 10))
+    await queue.come("light", of("a"), 4)
+    await queue.come("heavy", of("b"), 8)
+    await queue.come("late", of("c"), 1)
+    await queue.come("later", of("d"), 1)
+    assert await queue.settle() == ["light"]
+    queue.tasks["heavy"].cancel()
+    assert await queue.settle() == ["late", "later"]
+
+
+async def test_three_shares_are_used_in_turn_also_by_those_who_fail() -> None:
+    turns = Turns(2, 2)
+    let_in: list[str] = []
+
+    async def use(name: str) -> None:
+        async with turns.turn(of(name), 2):
+            let_in.append(name)
+            await asyncio.sleep(0)
+            raise ConnectionError
+
+    await asyncio.gather(*(use(name) for name in "xaaabbbccc"), return_exceptions=True)
+    assert "".join(let_in) == "xabcabcabc"
+    assert _empty(turns)
+
+
 async def test_more_than_the_bounds_is_let_in_alone() -> None:
     queue = Queue(Turns(10, 5))
     await queue.come("first", of("a"), 1)
