@@ -45,7 +45,11 @@ class BlobStore(Protocol):
 
 
 class DirectoryBlobs:
-    """Payloads as files below a directory that all processes of the app see. Nothing is deleted by itself."""
+    """Payloads as files below a directory that all processes of the app see. Nothing is deleted by itself.
+
+    What is made here is for its owner alone: files 0600, directories 0700. To share it with other users, make the
+    directory and give them rights to it by its ACL.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         given: Any = path
@@ -79,11 +83,14 @@ class DirectoryBlobs:
 
     def _write(self, file: Path, data: bytes) -> None:
         made = not file.parent.is_dir()
-        file.parent.mkdir(parents=True, exist_ok=True)
+        for directory in (self._path, file.parent):
+            if not directory.is_dir():  # those above it are the user's
+                directory.parent.mkdir(parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
         # Under another name first, and on the disk: whoever finds the file finds all of it.
         partial = file.with_name(f"{file.name}.{entropy(8).hex()}")
         try:
-            with partial.open("xb") as out:
+            with open(partial, "xb", opener=_for_owner) as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
@@ -103,6 +110,10 @@ class DirectoryBlobs:
             f"the directory of large payloads {self._path} cannot be {what}: {error.strerror or error}. It must be "
             f"there, with room in it, and this user ({user_name()}) be allowed to read and write it"
         )
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 class S3Blobs:

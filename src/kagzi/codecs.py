@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from kagzi.blobs import BlobStore, DirectoryBlobs, S3Blobs
+from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.errors import CannotDecode, InvalidRequest, MissingDependency
 from kagzi.ids import entropy
 from kagzi.sdk.payload import Codec, check_codec
@@ -30,7 +31,7 @@ _ELSEWHERE: Final = b"\x04"
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _KEY_BYTES: Final = (16, 24, 32)
-_LARGEST: Final = 256 * 1024 * 1024  # that is made of compressed data, whatever that says
+_LARGEST: Final = 8 * PAYLOAD_BYTES  # that is made of compressed data, whatever that says
 _PIECE: Final = 256  # bytes of zstd that are looked at in one go: 128 KiB may be made of a few of them
 
 

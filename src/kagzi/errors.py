@@ -114,9 +114,20 @@ class Unavailable(KagziError):
 
 
 class LimitExceeded(Unavailable):
-    """There is more of something than is allowed at once. Trying again later is safe."""
+    """There is more of something than is allowed at once. Trying again later is safe.
+
+    `passing`: it is over in moments, so a client tries again by itself; else something has to become less first.
+    """
 
     code = "LIMIT_EXCEEDED"
+    passing = True
+
+    @classmethod
+    def lasting(cls, message: str) -> LimitExceeded:
+        """Makes one that stays until something has become less, such as what waits in an inbox."""
+        error = cls(message)
+        error.passing = False
+        return error
 
 
 class MissingDependency(Unavailable):

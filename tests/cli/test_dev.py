@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import urllib.request
+from pathlib import Path
 
 from tests.cli.conftest import SHOP, Shell, read_until, until
 
@@ -46,6 +47,9 @@ def test_a_worker_follows_the_files_of_its_app(shell: Shell) -> None:
     dev = shell.spawn("dev", "shop.py", "--http-port", "0")
     page = address_of(read_until(dev, "dashboard: "))
     assert "workflows checkout (version 1)" in read_until(dev, "is up")
+    # Everybody on this machine can read arguments, and a URL may hold a password.
+    (worker,) = Path(f"/proc/{dev.pid}/task/{dev.pid}/children").read_text().split()[-1:]
+    assert "sqlite" not in Path(f"/proc/{worker}/cmdline").read_text()
     shop.write_text("this is no Python")
     assert "the worker starts anew" in read_until(dev, "it waits for a change of a file")
     shop.write_text(SHOP.replace("async def checkout", "async def purchase"))

@@ -176,7 +176,8 @@ async def test_a_viewer_sees_jobs_and_starts_none(memory: LocalEngine) -> None:
     async with dashboard(memory) as port, Browser(port.url) as browser:
         await browser.log_in(await new_key(memory, port, Role.CLIENT, "a"))
         form = (await browser.open("/bulk?action=cancel&of=search&workflow=w")).form("/bulk")
-        form.fields["search"] = form.fields["search"].replace('"a"', '"default"')  # not one's own
+        others = form.fields["search"].replace('"a"', '"default"')
+        assert "names namespace" in (await browser.send(form, search=others, code=400)).text
         await browser.send(form)
         (job,) = (await memory.jobs.list("a")).items
         assert job.created_by.startswith("key:")

@@ -173,7 +173,9 @@ async def test_a_job_that_moves_runs_takes_the_right_to_move_runs(guarded: Guard
     async with await guarded.client(Role.CLIENT, "a") as client:
         status, problem = await client.problem("POST", "/api/v1/jobs", json=job)
         assert (status, problem["code"]) == (403, "PERMISSION_DENIED")
-        await client.post("/api/v1/jobs", {"action": "fork", "runs": {"workflow": "w"}}, status=201)
+        body = {"action": "fork", "runs": {"workflow": "w"}, "created_by": "cli:root"}
+        made = await client.post("/api/v1/jobs", body, status=201)
+        assert made["created_by"].startswith("key:")
     async with await guarded.client(Role.ADMIN, "a") as admin:
         status, problem = await admin.problem("POST", "/api/v1/jobs", json=job)
         assert (status, problem["detail"]) == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,17 +11,34 @@ from typing import Any
 import asyncpg
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from kagzi import Kagzi, WorkflowFailed
 from kagzi._proto.v1 import workflow_pb2 as pb
 from kagzi.api.engine import Engine
-from kagzi.api.operations import Chunk, CompleteStep, FailRun, FailStep, Operation, ParkRun
+from kagzi.api.operations import (
+    Chunk,
+    CompleteStep,
+    FailRun,
+    FailStep,
+    Operation,
+    ParkRun,
+    SendSignal,
+    StartRun,
+    StartSignal,
+)
+from kagzi.clock import SystemClock
 from kagzi.connect import connect
+from kagzi.core.conflict import OnConflict
 from kagzi.core.failure import FAILURE_BYTES
 from kagzi.core.instant import NEVER, SECOND
 from kagzi.engine.local import LocalEngine
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, LimitExceeded
+from kagzi.ids import RandomIds
+from kagzi.rpc.convert import signals
 from kagzi.rpc.server.server import RpcServer
+from kagzi.store.postgres import signals as postgres_signals
+from kagzi.store.sqlite import signals as sqlite_signals
 from tests.http.support import Client as HttpClient
 from tests.http.support import serving as serving_http
 from tests.rpc.support import Client, engine_on
@@ -179,6 +197,38 @@ async def test_a_policy_that_cannot_be_read_is_refused_and_a_stored_one_is_passe
     assert (await ports.field.fail(handle, step_id, message="once more")).scheduled_retry
     assert "goes on without the retry policy stored with it" in caplog.text
     assert run_id in caplog.text
+
+
+async def test_an_inbox_that_is_full_says_so_at_every_door_at_once(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (postgres_signals, sqlite_signals):
+        monkeypatch.setattr(module, "MOST_UNTAKEN", 1)
+    run_id = await ports.field.start("w", external_id="order-1")
+    first = SendSignal(namespace="default", run_id=run_id, name="paid", key="1", value=b"1")
+    await ports.engine.workflows.signal(first)
+    second = replace(first, key="2")
+    again = StartRun(
+        namespace="default",
+        run_id=RandomIds(SystemClock().now).run_id(),
+        workflow_type="w",
+        task_queue="w",
+        external_id="order-1",
+        on_conflict=OnConflict.RESTART_FINISHED,
+        signal=StartSignal(name="paid", value=b"1", key="3"),
+    )
+    began = asyncio.get_running_loop().time()
+    for engine in (ports.engine, ports.remote):
+        for call in (engine.workflows.signal(second), engine.workflows.start(again)):
+            with pytest.raises(LimitExceeded, match="signals wait in the inbox"):
+                await call
+        assert (await engine.workflows.signal(first)).repeated
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await ports.field.workflows.SignalWorkflow(signals.send_to_wire(second), timeout=30)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    status, problem = await ports.http.problem("POST", f"/api/v1/runs/{run_id}/signals", json={"name": "paid"})
+    assert (status, problem["code"]) == (429, "LIMIT_EXCEEDED")
+    assert asyncio.get_running_loop().time() - began < 25  # nobody tries for half a minute
 
 
 async def _refused(ports: Ports, handle: str, operation: Operation, reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import grpc
 import pytest
@@ -52,6 +53,18 @@ async def written(server: Guarded) -> list[tuple[str, str | None, str, str]]:
     return [
         (entry.action.rpartition("/")[2], entry.namespace, entry.target, entry.result) for entry in reversed(entries)
     ]
+
+
+async def test_a_job_is_started_by_its_caller_whatever_the_request_says(light: Guarded) -> None:
+    key = await light.key(Role.CLIENT, "a")
+    async with light.client(key) as client:
+        fields: dict[str, Any] = {"namespace": "a", "action": "cancel", "created_by": "cli:root", "everything": True}
+        job = (await client.call("StartJob", **fields)).job
+        assert job.created_by == f"key:{key.split('_')[1]}"
+        for namespace in ("b", "default"):
+            refused = await client.refused("StartJob", **fields, filter={"namespace": namespace})
+            assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert f"the filter names namespace '{namespace}' and the request 'a'" in (refused.details() or "")
 
 
 async def test_the_drain_of_a_worker_is_told_with_its_namespace_and_what_came_of_it(light: Guarded) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +35,18 @@ def test_a_directory_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     there = Offload(DirectoryBlobs(tmp_path), above=1)
     with pytest.raises(CannotDecode, match="not in the store"):
         there.decode(b"\x04" + b"a" * 64)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights of another kind")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_is_kept_is_for_its_owner_alone(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        DirectoryBlobs(tmp_path / "above" / "blobs").put("ab" * 32, b"large")
+    finally:
+        os.umask(before)
+    rights = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "above").rglob("*")}
+    assert rights == {"blobs": 0o700, "ab": 0o700, "ab" * 32: 0o600}
 
 
 def test_nothing_half_written_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 import kagzi
 from kagzi import CannotDecode, Codec, Conflict, Kagzi, codecs
 from kagzi.codecs import Chain, Compress, DirectoryBlobs, Encrypt, Offload
+from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.errors import InvalidRequest
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
@@ -137,6 +138,7 @@ def test_little_data_does_not_become_too_much(method: str, monkeypatch: pytest.M
     if method == "zstd" and codecs._zstd() is None:
         pytest.skip("there is no zstd here")
     compress = Compress(method=method)
+    assert codecs._LARGEST <= 8 * PAYLOAD_BYTES
     bomb = compress.encode(b"x" * 5_000_000)
     assert len(bomb) < 10_000
     monkeypatch.setattr(codecs, "_LARGEST", 1_000_000)

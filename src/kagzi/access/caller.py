@@ -9,6 +9,7 @@ from msgspec import Struct
 from kagzi.core.key import Role
 from kagzi.errors import PermissionDenied
 
+ANYONE: Final = "anyone"  # where nobody is asked who they are
 _SCHEME: Final = "bearer "
 
 
@@ -25,7 +26,7 @@ class Caller(Struct, frozen=True, kw_only=True):
         """Returns the caller as the audit log names it."""
         if self.key_id is not None:
             return f"key:{self.key_id}"
-        return "anyone" if self.user is None else f"user:{self.user}"
+        return ANYONE if self.user is None else f"user:{self.user}"
 
     def confine(self, namespace: str) -> str:
         """Returns the namespace that a request means: the one it names, else the key's, else (the empty text) the

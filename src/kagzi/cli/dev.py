@@ -18,7 +18,7 @@ import click
 from kagzi.api.operations import StartRun
 from kagzi.app import Kagzi
 from kagzi.cli import output
-from kagzi.cli.options import lasting, logging_options, run, settings_of, start_logging, where
+from kagzi.cli.options import URL_OF_DEV, lasting, logging_options, run, settings_of, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.ids import RandomIds
@@ -77,14 +77,15 @@ def dev(
     if target == DEMO:
         output.note("no app was named, so this is a demo; yours: kagzi dev shop.py")
     serving = settings_of(db_url=place, http_port=http_port, log_format=log_format, log_level=log_level).settings
-    worker = _worker_command(target, place, found.namespace, queues)
+    worker = _worker_command(target, found.namespace, queues)
     # The developer has the keys anyway: the dashboard shows what they show.
-    run(_develop(serving, worker, watched, found.namespace if target == DEMO else None, found.codec))
+    demo_in = found.namespace if target == DEMO else None
+    run(_develop(serving, worker, _environment(place), watched, demo_in, found.codec))
 
 
-def _worker_command(target: str, url: str, namespace: str, queues: tuple[str, ...]) -> list[str]:
+def _worker_command(target: str, namespace: str, queues: tuple[str, ...]) -> list[str]:
     chosen = [part for queue in queues for part in ("-q", queue)]
-    command = [sys.executable, "-m", "kagzi", "worker", target, "--url", url, "--namespace", namespace]
+    command = [sys.executable, "-m", "kagzi", "worker", target, "--namespace", namespace]
     return [*command, "--grace", _GRACE, *chosen]
 
 
@@ -121,6 +122,7 @@ def _watched(target: str) -> Path | None:
 async def _develop(
     settings: Settings,
     worker: list[str],
+    environment: dict[str, str],
     watched: Path | None,
     demo_in: str | None,
     codec: Codec | None,
@@ -136,7 +138,7 @@ async def _develop(
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
             loop.add_signal_handler(number, server.shut_down)
-    beside = asyncio.create_task(_beside(server, ports, worker, watched, demo_in), name="kagzi-dev")
+    beside = asyncio.create_task(_beside(server, ports, worker, environment, watched, demo_in), name="kagzi-dev")
     try:
         await server.run()
     finally:
@@ -145,14 +147,19 @@ async def _develop(
 
 
 async def _beside(
-    server: Server, ports: list[Port], worker: list[str], watched: Path | None, demo_in: str | None
+    server: Server,
+    ports: list[Port],
+    worker: list[str],
+    environment: dict[str, str],
+    watched: Path | None,
+    demo_in: str | None,
 ) -> None:
     while not server.ready():  # noqa: ASYNC110  # a server says so by this alone
         await asyncio.sleep(0.05)
     output.note(f"dashboard: http://127.0.0.1:{ports[0].port}   (Ctrl-C ends)")
     if demo_in is not None:
         await _start_demo(server, demo_in)
-    await _keep_working(worker, watched)
+    await _keep_working(worker, environment, watched)
 
 
 async def _start_demo(server: Server, namespace: str) -> None:
@@ -173,13 +180,13 @@ async def _start_demo(server: Server, namespace: str) -> None:
         )
 
 
-async def _keep_working(command: list[str], watched: Path | None) -> None:
+async def _keep_working(command: list[str], environment: dict[str, str], watched: Path | None) -> None:
     """Keeps a worker at work, started anew when a file of the app has changed; one that ended waits for the change that
     mends it."""
     seen = _times(watched)
     while True:
         # In a session of its own: Ctrl-C is for us, and we end the worker in order.
-        process = await asyncio.create_subprocess_exec(*command, start_new_session=True, env=_environment())
+        process = await asyncio.create_subprocess_exec(*command, start_new_session=True, env=environment)
         ended = asyncio.create_task(process.wait())
         try:
             while True:
@@ -199,10 +206,11 @@ async def _keep_working(command: list[str], watched: Path | None) -> None:
             await _end(process, ended)
 
 
-def _environment() -> dict[str, str]:
-    """Returns the environment of the worker, in which a workflow that blocks is an error."""
+def _environment(url: str) -> dict[str, str]:
+    """Returns the environment of the worker: where runs live, since everybody on this machine can read the arguments of
+    its processes, and that a workflow that blocks is an error."""
     told = {} if settings_of().settings.worker_blocking_calls == "off" else {"KAGZI_WORKER_BLOCKING_CALLS": "error"}
-    return {**os.environ, **told}
+    return {**os.environ, **told, URL_OF_DEV: url}
 
 
 async def _changed(watched: Path | None, seen: dict[str, int]) -> dict[str, int]:

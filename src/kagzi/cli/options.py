@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest, NotFound
 from kagzi.settings import Flag, Loaded, Settings, load, mask_url
 from kagzi.store.protocol.store import Store
+
+URL_OF_DEV: Final = "KAGZI_DEV_URL"  # by which `kagzi dev` tells its worker where runs live
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 
 import click
 
-from kagzi.cli.options import length, logging_options, seconds, settings_of, start_logging, where
+from kagzi.cli.options import URL_OF_DEV, length, logging_options, seconds, settings_of, start_logging, where
 from kagzi.core.instant import Span
 from kagzi.errors import InvalidRequest
 from kagzi.settings import mask_url
@@ -123,6 +124,7 @@ def _work(
     """Returns the exit code."""
     from kagzi.connect import default_url
 
+    url = url or os.environ.pop(URL_OF_DEV, None)
     loaded = settings_of(url=url, namespace=namespace, app=app, log_format=log_format, log_level=log_level)
     settings = loaded.settings
     start_logging(settings)

@@ -7,8 +7,19 @@ from typing import Final
 from msgspec import Struct
 
 from kagzi.core.instant import Instant
+from kagzi.errors import InvalidRequest
 
 DEFAULT_NAMESPACE: Final = "default"  # always there
+
+
+def check_same_namespace(said: str, meant: str) -> None:
+    """Refuses a filter that names another namespace than the request that carries it."""
+    if said != meant:
+        raise InvalidRequest(
+            f"the filter names namespace {said!r:.100} and the request {meant!r:.100}; leave it out of the filter"
+        )
+
+
 DESCRIPTION_CHARACTERS: Final = 4000
 
 

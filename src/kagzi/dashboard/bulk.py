@@ -13,6 +13,7 @@ from kagzi.api.operations import CancelRun, Fork, RepeatRun, TerminateRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.job import MOST_RATE, JobAction, JobOptions, pace_of
 from kagzi.core.limits import STEP_ID_BYTES, is_run_id
+from kagzi.core.namespace import check_same_namespace
 from kagzi.core.run import Run
 from kagzi.core.wake import not_woken
 from kagzi.dashboard.runs import OFFERED, ROWS, RunsQuery, filter_of
@@ -237,7 +238,8 @@ async def _start_job(call: Call[Any, BulkForm], search: str) -> Redirect:
         filter = msgspec.json.decode(search, type=RunFilter)
     except (msgspec.DecodeError, RecursionError):
         raise BadField("search", "search is not a filter; load the page of the form again") from None
-    filter = msgspec.structs.replace(filter, namespace=call.namespace)
+    with naming("search"):
+        check_same_namespace(filter.namespace, call.namespace)
     whole = filter == RunFilter(namespace=call.namespace)
     if whole and body.confirm != call.namespace:
         raise BadField("confirm", f"this is about every run: write {call.namespace} into the field to confirm it")

@@ -30,7 +30,7 @@ from kagzi.api.operations import Answer, Chunk, StartRun, Write
 from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import KagziError, Unavailable
+from kagzi.errors import KagziError, LimitExceeded, Unavailable
 from kagzi.store.protocol.changes import Applied
 from kagzi.store.protocol.store import Store
 
@@ -305,7 +305,7 @@ def _after_failure() -> Unavailable:
 
 def _for_caller(error: Exception) -> KagziError:
     """Makes an exception of the caller's own, since one that many raise collects all their tracebacks."""
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable) and not isinstance(error, LimitExceeded):
         fresh: KagziError = Unavailable(str(error) or "the database is out of reach; trying again is safe")
     elif isinstance(error, KagziError):
         return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kagzi.api.jobs import StartJob
 from kagzi.core.job import MOST_RATE, JobAction, JobOptions, wrong_option
 from kagzi.core.limits import check_name, check_step_id, check_text
+from kagzi.core.namespace import DEFAULT_NAMESPACE, check_same_namespace
 from kagzi.engine.checks import check_filter, check_number
 from kagzi.errors import InvalidRequest
 from kagzi.store.searching import is_search
@@ -15,6 +16,8 @@ def check_job(start: StartJob) -> None:
     if not isinstance(start.action, JobAction):
         raise InvalidRequest(f"action must be one of {', '.join(JobAction)}, not {start.action!r:.60}")
     check_filter(start.filter)
+    if start.filter.namespace != DEFAULT_NAMESPACE:  # what a filter says that names none
+        check_same_namespace(start.filter.namespace, start.namespace)
     if start.rate is not None:
         check_number(start.rate, "rate", 1, MOST_RATE)
     for field in ("children", "everything"):

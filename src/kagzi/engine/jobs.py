@@ -62,7 +62,7 @@ class Jobs:
         if made is None:
             found = await self._store.jobs.get(asked.namespace, asked.job_id)
             if found is None:
-                raise LimitExceeded(
+                raise LimitExceeded.lasting(
                     f"{MOST_RUNNING} jobs of namespace {start.namespace} are under way, and no more are taken on; wait "
                     "for one of them, or cancel it"
                 )

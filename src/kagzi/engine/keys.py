@@ -62,7 +62,7 @@ class Keys:
         if expires_in is not None and not 0 < expires_in <= LONGEST:
             raise InvalidRequest("a key must live for longer than 0 seconds and at most 1000 years")
         if len((await self._store.keys.live()).keys) >= MOST_LIVE:
-            raise LimitExceeded(f"there are {MOST_LIVE:,} live keys, and no more are allowed; revoke some")
+            raise LimitExceeded.lasting(f"there are {MOST_LIVE:,} live keys, and no more are allowed; revoke some")
         key_id, secret = self._fresh()
         key = Key(
             key_id=key_id,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from kagzi.access.caller import ANYONE
 from kagzi.access.gate import check_role
 from kagzi.api.jobs import StartJob
 from kagzi.api.workflows import RunFilter
@@ -56,7 +57,14 @@ class StartJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     everything: Annotated[bool, Meta(description="Without a filter: every run of the namespace is meant.")] = False
     rate: Annotated[float, whole("Runs a second.", 1, MOST_RATE)] | None = None
     children: Annotated[bool, Meta(description="Repeat children, too, which their parent may start again.")] = False
-    created_by: Annotated[str, Meta(max_length=NAME_CHARACTERS, extra_json_schema=TEXT)] = ""
+    created_by: Annotated[
+        str,
+        Meta(
+            description="Who starts the job, while nobody is asked for a key; else it is the caller.",
+            max_length=NAME_CHARACTERS,
+            extra_json_schema=TEXT,
+        ),
+    ] = ""
     job_id: Annotated[
         str | None,
         Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=NEW_RUN_ID),
@@ -149,7 +157,7 @@ async def _asked(call: Call[Namespaced, StartJobBody]) -> StartJob:
         rate=None if body.rate is None else int(body.rate),
         children=body.children,
         options=options,
-        created_by=body.created_by,
+        created_by=body.created_by if call.caller is None or call.caller.actor == ANYONE else call.caller.actor,
     )
 
 

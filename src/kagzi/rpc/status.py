@@ -135,7 +135,7 @@ def describe(error: BaseException, name_request: Callable[[], str]) -> tuple[grp
                 return status, pb.ErrorDetail(
                     code=code,
                     message=_clip(message_to_caller(error) or type(error).__name__),
-                    non_retryable=not isinstance(error, Unavailable),
+                    non_retryable=not (isinstance(error, Unavailable) and getattr(error, "passing", True)),
                     exact_code=error.code,
                 )
     request = name_request()
@@ -169,7 +169,10 @@ def error_of(detail: pb.ErrorDetail) -> KagziError:
     cls = _CLASSES.get(detail.exact_code)
     if cls is None:
         cls = next((cls for cls, _, code in _STATUSES if code == detail.code), KagziError)
-    return cls(detail.message)
+    error = cls(detail.message)
+    if isinstance(error, LimitExceeded):
+        error.passing = not detail.non_retryable
+    return error
 
 
 def error_of_call(call: Any) -> KagziError:

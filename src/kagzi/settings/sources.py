@@ -41,7 +41,8 @@ def from_flags(flags: Mapping[str, Flag]) -> Given:
 # What Kubernetes puts into every container beside a Service whose name begins with "kagzi".
 _KUBERNETES_NAME = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
 _KUBERNETES_VALUE = re.compile(r"^(tcp|udp|sctp)://")
-_BETWEEN_OURS: Final = frozenset({"KAGZI_WORKER_CHILD"})  # what one process of Kagzi tells another; no setting
+# What one process of Kagzi tells another; no settings.
+_BETWEEN_OURS: Final = frozenset({"KAGZI_WORKER_CHILD", "KAGZI_DEV_URL"})
 _RETIRED = re.compile(r"^KAGZI_(SCHEDULER|WATCHDOG)_(\w+)$")
 
 

@@ -37,6 +37,6 @@ def unsent(
         )
     if status.finished:
         return Conflict(f"run {signal.run_id} is {status} and takes no signals")
-    return LimitExceeded(
+    return LimitExceeded.lasting(
         f"{MOST_UNTAKEN:,} signals wait in the inbox of run {signal.run_id}; send more when it has taken some"
     )

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from asgiref.sync import sync_to_async
+from django.apps import apps
 from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
@@ -87,7 +89,14 @@ def task_workflow(app: Kagzi) -> Workflow[..., Any]:
 
 
 def find_task(path: str) -> Any:
-    """Returns the task with this dotted name. NotATask if it is anything else."""
+    """Returns the task with this dotted name. NotATask if it is anything else. Names come from whoever can start runs,
+    so nothing is imported but modules of installed apps."""
+    module = path.rpartition(".")[0]
+    if module not in sys.modules and not _is_of_an_app(module):
+        raise TaskNotFound(
+            f"there is no task {path} here: {module} is neither imported nor part of an installed app; import it in "
+            "tasks.py of one"
+        )
     try:
         found = import_string(path)
     except ImportError as error:
@@ -95,6 +104,10 @@ def find_task(path: str) -> Any:
     if not isinstance(found, compat.base.Task) or not getattr(found.get_backend(), "runs_on_kagzi", False):
         raise NotATask(f"{path} is not a task that runs on Kagzi, but a {type(found).__name__}; nothing was called")
     return found
+
+
+def _is_of_an_app(module: str) -> bool:
+    return any(f"{module}.".startswith(f"{config.name}.") for config in apps.get_app_configs())
 
 
 class Call:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from kagzi.core.limits import check_unicode
-from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.errors import InvalidRequest, LimitExceeded, Unavailable
 from kagzi.rpc.client.channel import Channel
 
 M = TypeVar("M", bound=Message)
@@ -47,7 +47,9 @@ class Line:
         while True:
             try:
                 return await self.channel.call(service, rpc, request, answer, seconds)
-            except Unavailable:
+            except Unavailable as error:
+                if isinstance(error, LimitExceeded) and not error.passing:
+                    raise
                 if self._loop.time() - since >= (self.patience if patience is None else patience):
                     raise
             await asyncio.sleep(pause * (0.5 + self._jitter()))

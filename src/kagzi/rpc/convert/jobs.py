@@ -5,6 +5,7 @@ from __future__ import annotations
 from kagzi._proto.v1 import job_pb2 as pb
 from kagzi.api.jobs import JobPreview, StartJob
 from kagzi.core.job import Job, JobAction, JobOptions, JobStatus
+from kagzi.core.namespace import check_same_namespace
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import timestamp
 from kagzi.rpc.convert.runs import filter_from_wire, filter_to_wire, run_from_wire, run_to_wire
@@ -91,6 +92,7 @@ def start_job_from_wire(request: pb.StartJobRequest, *, namespace: str, job_id: 
         action = JobAction(request.action)
     except ValueError:
         raise InvalidRequest(f"action must be one of {', '.join(JobAction)}, not {request.action!r:.60}") from None
+    check_same_namespace(request.filter.namespace or namespace, namespace)
     request.filter.namespace = namespace
     return StartJob(
         namespace=namespace,

@@ -36,7 +36,8 @@ Handle = Callable[[Any, Any], Awaitable[Message]]
 PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
 
 _HEALTH: Final = "HealthCheck"
-_PAUSE: Final = "PauseClaims"
+# Fields that say who does it: where keys are asked for that is the caller, whatever the request says.
+_BY: Final = {"PauseClaims": "by", "StartJob": "created_by"}
 _DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
 _MOVE: Final = "/kagzi.v1.AdminService/MoveWorkflows"
 _TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
@@ -91,8 +92,8 @@ class GateGuard(Guard):
                 return await handle(request, call)
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
-        if method.rpc == _PAUSE and caller.key_id is not None:
-            request.by = caller.actor
+        if caller.key_id is not None and (said := _BY.get(method.rpc)) is not None:
+            setattr(request, said, caller.actor)
         rule = ACTIONS[action]
         with self._gate.part(caller) if on_stream else self._gate.call(caller):
             if rule.reads:
