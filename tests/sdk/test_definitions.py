@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -379,3 +380,79 @@ async def test_a_workflow_function_awaits_plain_steps_outside_of_kagzi() -> None
     assert pack("pen") == "box with pen", "and afterwards it is a function again"
     with pytest.raises(InvalidRequest, match="is a workflow"):
         await one("pen")
+
+
+class Client:
+    """No JSON says what it is."""
+
+
+class Name(str):
+    __slots__ = ()
+
+
+@dataclass
+class Connected:
+    client: Client
+    more: list[Connected]
+
+
+NEVER_REBUILT: list[tuple[Any, str]] = [
+    (Client, "Client"),
+    (list[Client], "Client"),
+    (dict[str, Client | None], "Client"),
+    (deque[Client], "Client"),
+    (int | Client | Connected, "Client"),
+    (Connected, "Client"),
+    (Iterable[int], "Iterable"),
+    (complex, "complex"),
+    (Name, "Name"),
+    (type[int], "type"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "culprit"), NEVER_REBUILT, ids=lambda x: str(x)[:40])
+def test_what_cannot_be_rebuilt_is_refused_when_it_is_decorated(annotation: Any, culprit: str) -> None:
+    def gives():  # type: ignore[no-untyped-def]
+        raise AssertionError("no work is done for a result that could not be kept")
+
+    def takes(given):  # type: ignore[no-untyped-def]
+        raise AssertionError(f"not with {given}")
+
+    gives.__annotations__ = {"return": annotation}
+    takes.__annotations__ = {"given": annotation}
+    app = App()
+    for decorate, fn, what in (
+        (app.step, gives, "gives: its result is annotated "),
+        (app.workflow, gives, "gives: its result is annotated "),
+        (app.workflow, takes, "takes: argument 'given' is annotated "),
+    ):
+        with pytest.raises(InvalidRequest, match=f"^{what}.*{culprit}.* can be made of the JSON that is stored"):
+            decorate(fn)
+    assert not app._steps
+    assert not app._workflows
+
+
+def test_a_step_takes_objects_as_they_are_but_not_those_that_are_written() -> None:
+    app = App()
+
+    @app.step
+    def fetch(client: Client, others: dict[str, Client], rows: Iterable[int]) -> object: ...
+
+    with pytest.raises(InvalidRequest, match=r"greet: argument 'name' is annotated .*Name"):
+
+        @app.step
+        def greet(name: Name) -> None: ...
+
+
+def test_a_class_that_comes_to_be_later_is_looked_at_before_the_work_is_done() -> None:
+    app = App()
+
+    @app.step
+    def fetch() -> Late: ...
+
+    class Late:
+        pass
+
+    fetch.signature._localns = {"Late": Late}
+    with pytest.raises(InvalidRequest, match=r"fetch: its result is annotated .*Late"):
+        fetch.signature.settle_input((), {})

@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from kagzi.errors import InvalidRequest
 
@@ -40,6 +41,8 @@ class _Unknown(TypeError):
 
 def decode_other(cls: Any, data: Any) -> Any:
     """Decodes what msgspec does not know, as the hook of its decoders."""
+    if cls is object:
+        return data  # within other types it is what it is alone: JSON
     if isinstance(cls, _Union):
         return cls.pick(data)
     validator = getattr(cls, "__pydantic_validator__", None)
@@ -53,6 +56,36 @@ def decode_other(cls: Any, data: Any) -> Any:
         return cls(data)
     raise TypeError(f"a {show_type(cls)} cannot be rebuilt from JSON")
 
+
+def never_rebuilt(annotation: Any) -> type[Any] | None:
+    """Returns a class within an annotation of which `decode_other` makes no object, if there is one."""
+    if (typing.get_origin(annotation) or annotation) is deque:
+        return never_rebuilt(*(typing.get_args(annotation) or (Any,)))
+    if annotation is Any or hasattr(annotation, "__pydantic_validator__"):
+        return None
+    return _never_rebuilt(msgspec.inspect.type_info(supported(annotation)), set())
+
+
+def _never_rebuilt(found: Any, seen: set[int]) -> type[Any] | None:
+    if id(found) in seen:
+        return None  # a class may contain itself
+    seen.add(id(found))
+    if isinstance(found, tuple):
+        return next(filter(None, (_never_rebuilt(part, seen) for part in found)), None)
+    if isinstance(found, msgspec.inspect.CustomType):
+        cls = found.cls
+        if isinstance(cls, _Union):
+            return next(filter(None, map(never_rebuilt, cls.members)), None)
+        # Of a secret the value is refused, with what to do.
+        known = any([hasattr(cls, name) for name in ("__pydantic_validator__", "get_secret_value")])
+        return None if known or cls in (object, deque) or issubclass(cls, PurePath) else cls
+    if isinstance(found, (msgspec.inspect.Type, msgspec.inspect.Field)):
+        return _never_rebuilt(tuple([getattr(found, name) for name in _PARTS if hasattr(found, name)]), seen)
+    return None
+
+
+# Where msgspec's description of a type has those that it is made of.
+_PARTS = ("type", "types", "item_type", "item_types", "key_type", "value_type", "fields")
 
 to_json = msgspec.json.Encoder(enc_hook=encode_other).encode
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)

@@ -41,16 +41,19 @@ def annotations_of(fn: Any) -> dict[str, Any]:
         raise
 
 
-def types_of(fn: Callable[..., Any], name: str, localns: Mapping[str, Any] | None) -> dict[str, Any]:
+def types_of(
+    fn: Callable[..., Any], name: str, localns: Mapping[str, Any] | None, *, early: bool = False
+) -> dict[str, Any]:
     """Returns types by parameter, and that of the result as `return`.
 
-    Annotations that cannot be resolved are Any, with a warning that names the function by `name`.
+    Annotations that cannot be resolved are Any, with a warning that names the function by `name`; when it is `early`,
+    without one, because what they name may come to be.
     """
     fn = _annotated(fn)
     try:
         return typing.get_type_hints(fn, localns=dict(localns or {}) or None, include_extras=True)
     except Exception:
-        return _types_one_by_one(fn, name, localns)
+        return _types_one_by_one(fn, name, localns, early)
 
 
 def _annotated(fn: Any) -> Any:
@@ -61,7 +64,7 @@ def _annotated(fn: Any) -> Any:
     return fn if inspect.isroutine(fn) or isinstance(fn, type) else type(fn).__call__
 
 
-def _types_one_by_one(fn: Any, name: str, localns: Mapping[str, Any] | None) -> dict[str, Any]:
+def _types_one_by_one(fn: Any, name: str, localns: Mapping[str, Any] | None, early: bool) -> dict[str, Any]:
     namespace = _namespace(fn)
     namespace.update(localns or {})
     hints: dict[str, Any] = {}
@@ -74,6 +77,8 @@ def _types_one_by_one(fn: Any, name: str, localns: Mapping[str, Any] | None) -> 
                 hints[key] = _ContextByName
                 continue
             hints[key] = Any
+            if early:
+                continue
             what = "the result" if key == "return" else f"the parameter {key}"
             logger.warning(
                 "%s of %s is read as plain JSON data, because its annotation %r cannot be resolved (%s)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ from zlib import crc32
 
 from kagzi.core.canonical import variety_of, with_sets_in_order
 from kagzi.core.survival import STARS
-from kagzi.core.values import UNREADABLE, read_plain, show_type, to_json
+from kagzi.core.values import UNREADABLE, never_rebuilt, read_plain, show_type, to_json
 from kagzi.errors import InvalidRequest, NotSerializable
 from kagzi.sdk.annotations import annotations_of, context_class, parameters_of, types_of
 from kagzi.sdk.parameters import PLAIN, CallError, Parameters, make_reader, readable
@@ -28,14 +28,16 @@ from kagzi.sdk.payload import (
 )
 
 _REPR_CHARACTERS = 2_000
+_WRITTEN = (str, int, float)  # subclasses of these are written as they are, and would have to be read again
 _NOTHING: frozenset[type[Any]] = frozenset({type(None)})
 
 
 class Signature:
     """Turns one function's arguments and result into bytes and back; built once per function.
 
-    Annotations are resolved at the first use, when everything the module defines is there. Whatever is encoded is
-    decoded again by them, and refused if it does not come back as it was.
+    Annotations are resolved at the first use, when everything the module defines is there; those that are plainly wrong
+    are refused by `look`, before. Whatever is encoded is decoded again by them, and refused if it does not come back as
+    it was.
     """
 
     def __init__(
@@ -45,8 +47,12 @@ class Signature:
         name: str | None = None,
         codec: Codec | None = None,
         localns: Mapping[str, Any] | None = None,
+        passes_objects: bool = True,
     ) -> None:
+        """`passes_objects`: arguments that JSON cannot hold are given to the function as they are, as those of steps
+        are."""
         self._fn = fn
+        self._passes_objects = passes_objects
         self.name = name or getattr(fn, "__qualname__", None) or repr(fn)
         self.result_words = f"the result of {self.name}"  # in errors
         self._codec = codec
@@ -79,6 +85,31 @@ class Signature:
         other = copy(self)
         other._codec = codec
         return other
+
+    def look(self) -> None:
+        """Refuses annotations whose values cannot be read again, as far as they can be resolved now: before something
+        is done whose result could not be kept."""
+        types = types_of(self._fn, self.name, self._localns, early=True)
+        self._refuse_unreadable(parameters_of(self._fn), types)
+
+    def _refuse_unreadable(self, parameters: Sequence[inspect.Parameter], types: Mapping[str, Any]) -> None:
+        if parameters and context_class(types.get(parameters[0].name)) is not None:
+            parameters = parameters[1:]
+        for name in (*[parameter.name for parameter in parameters], "return"):
+            annotation = types.get(name, Any)
+            readable(annotation, self.name)
+            try:
+                cls = never_rebuilt(annotation)
+            except (NameError, TypeError):
+                continue  # a class whose own annotations cannot be resolved yet
+            given_as_it_is = self._passes_objects and name != "return" and not issubclass(cls or object, _WRITTEN)
+            if cls is not None and not given_as_it_is:
+                what = "its result" if name == "return" else f"argument {name!r}"
+                raise InvalidRequest(
+                    f"{self.name}: {what} is annotated {show_type(annotation)}, and no {show_type(cls)} can be made of "
+                    f"the JSON that is stored. Use plain data, a dataclass, a msgspec.Struct, a pydantic model, or "
+                    f"`object` for whatever JSON says"
+                )
 
     # Arguments.
 
@@ -260,6 +291,7 @@ class Signature:
             return
         parameters = list(parameters_of(self._fn))
         types = types_of(self._fn, self.name, self._localns)
+        self._refuse_unreadable(parameters, types)
         self._context_class = context_class(types.get(parameters[0].name)) if parameters else None
         if self._context_class is not None:
             parameters = parameters[1:]
@@ -274,7 +306,6 @@ class Signature:
             self._plain_results = _NOTHING
         elif isinstance(result, type) and result in PLAIN:
             self._plain_results = frozenset({result})
-        readable(result, self.name)
         self._result_may_hold_sets = variety_of([result]).holds_sets
 
         self._low, self._high = self._parameters.low, self._parameters.high

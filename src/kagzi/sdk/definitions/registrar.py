@@ -382,6 +382,7 @@ class Registrar:
             raise InvalidRequest(
                 f"there is a {what} already ({place_of(known.fn)}); {place_of(definition.fn)} needs another {other}"
             )
+        definition.signature.look()
         registry[key] = definition
 
 

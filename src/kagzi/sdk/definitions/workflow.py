@@ -120,7 +120,7 @@ class Workflow(Generic[P, R]):
         self.timeout = timeout
         self.on_failure = None if on_failure is None else check_handler(on_failure)
         # Verified, so that a wrong argument raises where the run is started and not where it would be executed.
-        self.signature = Signature(fn, name=name, codec=codec, localns=localns)
+        self.signature = Signature(fn, name=name, codec=codec, localns=localns, passes_objects=False)
         self.limits = None
         if concurrency is not None or rate is not None or fair is not None:
             self.limits = limits_of(concurrency, rate, fair, self.name, list(inspect.signature(fn).parameters))
