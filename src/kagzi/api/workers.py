@@ -79,6 +79,7 @@ class Registered(Struct, frozen=True, kw_only=True):
     lease: Span  # how long a lease lasts unless the run says otherwise
     heartbeat: Span  # how often to send heartbeats
     payload_bytes: int = PAYLOAD_BYTES  # the most that is stored of one payload
+    suspect_crashes: int = 2  # so many in a row, and a run is driven alone; fewer if `max_crashes` is below 3
     schedules: int = 0  # how many declarations were looked at; an older server none
     warnings: tuple[str, ...] = ()  # which of them do not count, and why
 

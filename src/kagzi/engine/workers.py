@@ -87,6 +87,7 @@ class Workers:
             lease=self._settings.lease,
             heartbeat=self._settings.heartbeat_every,
             payload_bytes=self._payload_bytes,
+            suspect_crashes=max(1, min(2, self._settings.max_crashes - 1)),
             schedules=len(registration.schedules),
             warnings=warnings,
         )

@@ -97,6 +97,7 @@ class Attempt:
         "_worker",
         "cancelling",
         "claim",
+        "claimed_at",
         "errors",
         "execution",
         "gone",
@@ -115,6 +116,7 @@ class Attempt:
         self.token = claim.token
         self.workflow = claim.workflow_type
         self.claim = claim
+        self.claimed_at = leased_at
         self.leased_at = leased_at  # by the worker's monotonic clock, when the lease was last known to be asked for
         self.cancelling = claim.cancel_requested  # somebody has asked for the run to end
         self.loop = worker.loop

@@ -50,6 +50,7 @@ class Registering:
         # What the engine has said.
         self.lease: Span = 30 * SECOND
         self.interval: Span = 10 * SECOND  # between heartbeats
+        self.suspect_crashes = 2
         self.payload_limit = settings.payload_limit
         self._engine = engine
         self._worker_id = worker_id
@@ -64,6 +65,7 @@ class Registering:
         registered = await self._engine.workers.register(self._registration())
         self._heed(registered)
         self.lease = registered.lease
+        self.suspect_crashes = registered.suspect_crashes
         self.interval = registered.heartbeat
         self.payload_limit = min(self._settings.payload_limit, registered.payload_bytes)
 

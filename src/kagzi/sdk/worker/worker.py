@@ -126,7 +126,9 @@ class Worker:
         self.refusal: KagziError | None = None  # why the engine does not want this worker any more
         self._refusals = Refusals(clock.monotonic)
         self._headstart = Headstart()
-        self._suspects = Suspects(lambda attempt: self._begin_all([attempt]), clock.monotonic)
+        self._suspects = Suspects(
+            lambda attempt: self._begin_all([attempt]), lambda: list(self._held.values()), clock.monotonic
+        )
         self._leaving: asyncio.Task[None] | None = None
         warned = "error" if settings.strict and settings.blocking_calls == "warn" else settings.blocking_calls
         self._blocking_calls: BlockingCalls = warned
@@ -148,6 +150,7 @@ class Worker:
         if (tracer := tracing.tracer()) is not None:
             self._attempt = partial(TracedAttempt, tracer=tracer)
         await self._registering.register()
+        self._suspects.crashes = self._registering.suspect_crashes
         self._pace = self._registering.interval
         self._heart = self._make_heart(self._engine, self)
         await self._heart.start()
@@ -303,7 +306,7 @@ class Worker:
 
     async def _poll_for_ever(self) -> None:
         while True:
-            while (full := self._room() <= 0) or self._suspects.trial_goes_on():
+            while (full := self._room() <= 0) or self._suspects.claims_nothing():
                 if full:
                     self._slot_free.clear()
                     self.slots.awaited = True
@@ -456,7 +459,7 @@ class Worker:
     # Runs born beside us (api.workers.Adopter).
 
     def reserve(self, start: StartRun) -> BirthLease | None:
-        if self.draining or self._backlog or self.slots.free <= 0:
+        if self.draining or self._backlog or self.slots.free <= 0 or self._suspects.claims_nothing():
             return None
         if start.version is None or self._registry.find_workflow(start.workflow_type, start.version) is None:
             return None
