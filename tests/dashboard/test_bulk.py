@@ -108,6 +108,8 @@ async def test_bad_selections_change_nothing(quick: Browser, memory: LocalEngine
     form.fields["search"] = "{nonsense"
     assert "not a filter" in (await quick.send(form, code=400)).text
     form.fields["search"] = '{"namespace":"elsewhere"}'
+    assert "names namespace" in (await quick.send(form, code=400)).text
+    form.fields["search"] = "{}"
     assert "about every run" in (await quick.send(form, code=400)).text
     assert await live(memory) == {run_id(1)}
 
