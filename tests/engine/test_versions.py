@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kagzi.core.versions import FIRST_VERSION, StartDefaults
+from kagzi.core.versions import FIRST_VERSION, Resolved
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import Unavailable
 from tests.engine.support import SlotWorker, count_calls, new_engine, new_registration, new_start, run
@@ -67,8 +67,8 @@ def test_an_answer_that_a_new_default_has_overtaken_is_not_kept() -> None:
         async with new_engine() as engine:
             ask, asked = engine.store.versions.resolve, asyncio.Event()
 
-            async def slow(namespace: str, workflow_type: str) -> StartDefaults:
-                found = await ask(namespace, workflow_type)
+            async def slow(namespace: str, workflow_type: str, version: str | None = None) -> Resolved:
+                found = await ask(namespace, workflow_type, version)
                 asked.set()
                 await asyncio.sleep(0.1)
                 return found
@@ -100,7 +100,7 @@ def test_a_database_that_does_not_answer_fails_the_start_and_is_asked_again() ->
         async with new_engine() as engine:
             ask = engine.store.versions.resolve
 
-            async def out_of_reach(namespace: str, workflow_type: str) -> str:
+            async def out_of_reach(namespace: str, workflow_type: str, version: str | None = None) -> str:
                 raise Unavailable("out of reach")
 
             engine.store.versions.resolve = out_of_reach  # type: ignore[method-assign]

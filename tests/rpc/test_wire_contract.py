@@ -231,11 +231,13 @@ OURS: dict[str, str] = {
         "59 trace_context ?string, 60 wait_us int64, 61 parent_step_attempt_id ?string, 62 on_failure ?string, "
         "63 on_failure_queue ?string, "
         "64 signal ?StartSignal, 65 limit_key ?string, 66 tags map<string,string>, 67 debounce ?StartDebounce, "
-        "75 limit_name ?string"
+        "75 limit_name ?string, 76 complete bool, 77 other_queue bool"
     ),
     "StartSignal": "1 name string, 2 value Payload, 3 key string",
     "StartDebounce": "1 key string, 2 wait_us int64, 3 most_us ?int64",
-    "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
+    "StartWorkflowResponse": (
+        "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow, 53 note string"
+    ),
     "ListWorkflowsRequest": (
         "50 exact_status_filter ?WorkflowStatus, 51 parent_run_id ?string, 52 tags map<string,string>, "
         "53 id_prefix ?string, 54 error_type ?string, 55 schedule_id ?string"
@@ -285,8 +287,10 @@ OURS: dict[str, str] = {
     "VersionReport": "1 version string, 2 runs int64, 3 failed int64",
     "WorkflowInterface": (
         "1 workflow_type string, 2 version ?string, 3 summary string, 4 input_schema ?string, 5 on_failure ?string, "
-        "6 on_failure_queue ?string, 7 timeout_us ?int64"
+        "6 on_failure_queue ?string, 7 timeout_us ?int64, 8 queue ?string, 9 limit_name ?string, 10 limit_key ?string, "
+        "11 debounce ?DebounceDefaults, 12 codec bool"
     ),
+    "DebounceDefaults": "1 wait_us int64, 2 most_us ?int64, 3 key ?string",
     "SetDefaultVersionRequest": "1 namespace string, 2 workflow_type string, 3 version ?string, 4 force bool",
     "SetDefaultVersionResponse": "",
     "MoveWorkflowsRequest": (
@@ -693,6 +697,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
             "lease_length": "lease_us",
             "lease": FROM_THE_CALL,
             "started_by": "parent_step_attempt_id",
+            "by_name": "complete",
         },
     ),
     (

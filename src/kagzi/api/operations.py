@@ -317,6 +317,11 @@ class StartRun(Struct, frozen=True, kw_only=True):
     limit_key: str | None = None  # whose share of the limits of that name it takes
     debounce: StartDebounce | None = None  # gives another start's run this input, if that has not begun
     started_by: StartedBy | None = None  # remembered, and no more: neither hears of the other's end
+    # Whoever starts it knows the workflow by its name alone, so the engine completes the start by what a worker has
+    # told of it (`engine.by_name`), as it does for one that names no version. `other_queue`: with its queue, too, and
+    # `task_queue` is for a workflow of which none was told.
+    by_name: bool = False
+    other_queue: bool = False
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -335,6 +340,7 @@ class Started(Struct, frozen=True, kw_only=True):
     end: Run | None = None  # the finished run, if it came along
     signal: SignalAnswer | None = None  # what became of the signal that came along
     left_line: bool = False  # it was held for a limit, or next in line, and is not any more
+    note: str = ""  # what the caller may want to hear: that no worker has offered the workflow
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import io
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,6 +15,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import ManagedEngine
 from kagzi.api.workflows import RunFilter
 from kagzi.cli.options import engine_of, home_of, run
+from kagzi.core.alike import alike
 from kagzi.core.flow import Scope
 from kagzi.core.limits import PAGE_SIZE
 from kagzi.core.worker import WorkerStatus
@@ -81,8 +81,8 @@ async def doubt(engine: ManagedEngine, namespace: str, scope: Scope, name: str) 
         return None  # a key that may not look
     if name in used:
         return None
-    alike = difflib.get_close_matches(name, sorted(used), n=1)
-    return f"{said}; did you mean {alike[0]}?" if alike else said
+    meant = alike(name, used)
+    return said if meant is None else f"{said}; did you mean {meant}?"
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:

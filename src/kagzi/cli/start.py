@@ -50,10 +50,8 @@ from kagzi.settings import Loaded
     "-q",
     "--queue",
     shell_complete=known_queues,
-    default=DEFAULT_QUEUE,
-    show_default=True,
     metavar="NAME",
-    help="The queue in which the run waits.",
+    help="The queue in which the run waits. [that of the workflow, as its worker told, else default]",
 )
 @click.option(
     "--version", "version", metavar="TEXT", help="The version of the workflow. [its default, see `kagzi versions`]"
@@ -69,6 +67,11 @@ from kagzi.settings import Loaded
 @click.option("--debounce-key", metavar="TEXT", help="With --debounce: only with starts that have the same key.")
 @click.option(
     "--debounce-most", type=length, metavar="DURATION", help="With --debounce: so long after the first at most."
+)
+@click.option(
+    "--limit-key",
+    metavar="TEXT",
+    help="Whose share of the limits of the workflow the run takes. [what the workflow says, of the input]",
 )
 @click.option(
     "--on-failure",
@@ -87,13 +90,14 @@ def start(
     on_conflict: str | None,
     signal: str | None,
     signal_value: str | None,
-    queue: str,
+    queue: str | None,
     version: str | None,
     priority: int,
     delay: Span,
     debounce: Span | None,
     debounce_key: str | None,
     debounce_most: Span | None,
+    limit_key: str | None,
     on_failure: str | None,
     tags: tuple[str, ...],
     wait: bool,
@@ -134,12 +138,15 @@ def start(
         namespace=settings.namespace,
         run_id=RandomIds(SystemClock().now).run_id(),
         workflow_type=workflow,
-        task_queue=queue,
+        task_queue=queue or DEFAULT_QUEUE,
+        by_name=True,
+        other_queue=queue is None,
         version=version,
         input=read_input(text),
         external_id=external_id,
         priority=priority,
         delay=delay,
+        limit_key=limit_key,
         on_failure=handler,
         on_failure_queue=handler_queue,
         tags=tags_of(tags),
@@ -172,6 +179,8 @@ async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | 
             output.note(f"this joins run {started.run_id}, which has not begun")
         elif started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
+        elif started.note:
+            output.note(started.note)
         else:
             await note_if_nobody_comes(engine, place, found)
         if wait:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 import click
@@ -13,7 +14,7 @@ from kagzi.cli.known import known_workflows
 from kagzi.cli.options import as_json, engine_of, place_of, quiet_home, run, where
 from kagzi.core.duration import format_span
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.versions import Versions, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import StartDefaults, Versions, WorkflowInterface, WorkflowVersion
 from kagzi.core.workflow_report import Spread, WorkflowReport
 from kagzi.errors import NotFound
 from kagzi.ports.documents.reports import report_document
@@ -96,11 +97,8 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
     if sys.stdout.isatty():
         named = "every version" if found.version is None else f"version {found.version}"
         output.prose(f"{found.workflow_type}, {named}{': ' if found.summary else ''}{found.summary}")
-        if found.timeout is not None:
-            output.prose(f"Its runs time out after {format_span(found.timeout)}.")
-        if found.on_failure is not None:
-            queue = "" if found.on_failure_queue is None else f" in queue {found.on_failure_queue}"
-            output.prose(f"Runs of it that fail start {found.on_failure}{queue}.")
+        for sentence in _defaults(found.defaults):
+            output.prose(sentence)
         click.echo()
     if parameters is None:
         output.note("its worker does not say what it takes; input is JSON: an array by position, an object by name")
@@ -108,6 +106,27 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
         _show_parameters(found, parameters)
     if sys.stdout.isatty():
         _show_report(report)
+
+
+def _defaults(defaults: StartDefaults) -> Iterator[str]:
+    """Yields what the code gives to runs whose start says nothing about it."""
+    if defaults.queue is not None:
+        yield f"Its runs wait in queue {defaults.queue}."
+    if defaults.timeout is not None:
+        yield f"Its runs time out after {format_span(defaults.timeout)}."
+    if defaults.on_failure is not None:
+        queue = "" if defaults.on_failure_queue is None else f" in queue {defaults.on_failure_queue}"
+        yield f"Runs of it that fail start {defaults.on_failure}{queue}."
+    if defaults.limit_name is not None:
+        yield f"The limits {defaults.limit_name} count for its runs{_by(defaults.limit_key)}."
+    if (debounce := defaults.debounce) is not None:
+        yield f"Starts{_by(debounce.key)} become one run, {format_span(debounce.wait)} after the last."
+
+
+def _by(key: str | None) -> str:
+    if key is None:
+        return ""
+    return f", by {key} of the input" if key else ", by a key that its code makes"
 
 
 def _show_parameters(found: WorkflowInterface, parameters: Parameters) -> None:

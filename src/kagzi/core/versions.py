@@ -19,6 +19,35 @@ SCHEMA_BYTES: Final = 64 * 1024  # of one workflow
 SCHEMAS_BYTES: Final = 256 * 1024  # of all that a worker tells of: what registers it fits into one small request
 
 
+class DebounceDefaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How starts become one run; `key` is a path as that of a limit."""
+
+    wait: Span
+    most: Span | None = None
+    key: str | None = None
+
+
+class StartDefaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the code of a workflow gives to runs whose start says nothing about it.
+
+    A key is the path to a value of the input (`order.customer.id`), which the engine follows; MADE_BY_CODE: a function
+    of the worker makes it, so that only a start can say it that knows the function.
+    """
+
+    queue: str | None = None
+    on_failure: str | None = None
+    on_failure_queue: str | None = None
+    timeout: Span | None = None
+    limit_name: str | None = None
+    limit_key: str | None = None
+    debounce: DebounceDefaults | None = None
+    codec: bool = False  # its payloads go through one, so an input need not be JSON
+
+
+MADE_BY_CODE: Final = ""
+NO_DEFAULTS: Final = StartDefaults()
+
+
 class WorkflowInterface(Struct, frozen=True, kw_only=True):
     """What a version of a workflow is for and what it takes, as a worker tells it."""
 
@@ -28,20 +57,17 @@ class WorkflowInterface(Struct, frozen=True, kw_only=True):
     # JSON Schema of its parameters, an object by name. `x-kagzi-positional` says how many of them may be given by
     # position. None: it is not known, or larger than is kept.
     input_schema: str | None = None
-    # What its decorator gives to runs whose start says nothing about it.
-    on_failure: str | None = None
-    on_failure_queue: str | None = None
-    timeout: Span | None = None
+    defaults: StartDefaults = NO_DEFAULTS
 
 
-class StartDefaults(Struct, frozen=True):
-    """What a start by name gets, which knows no more of the workflow than that: the version, and what the decorator of
-    that version says about runs."""
+class Resolved(Struct, frozen=True):
+    """What a start by name gets, which knows no more of the workflow than that: the version, and what a worker has
+    told of it. `known`: one has offered it."""
 
     version: str
-    on_failure: str | None = None
-    on_failure_queue: str | None = None
-    timeout: Span | None = None
+    known: bool = False
+    input_schema: str | None = None
+    defaults: StartDefaults = NO_DEFAULTS
 
 
 def check_interfaces(interfaces: Sequence[WorkflowInterface], most: int) -> None:
@@ -58,20 +84,32 @@ def check_interfaces(interfaces: Sequence[WorkflowInterface], most: int) -> None
                 f"summary of {each.workflow_type} has {len(each.summary)} characters; at most {SUMMARY_CHARACTERS} "
                 "are allowed"
             )
-        if each.on_failure is not None:
-            check_name(each.on_failure, f"on_failure of {each.workflow_type}")
-        if each.on_failure_queue is not None:
-            check_name(each.on_failure_queue, f"on_failure_queue of {each.workflow_type}")
-            if each.on_failure is None:
-                raise InvalidRequest(f"on_failure_queue of {each.workflow_type} goes with on_failure")
-        if each.timeout is not None and not 1 <= each.timeout <= LONGEST:
-            raise InvalidRequest(f"timeout of {each.workflow_type} must be from 1 µs to {format_span(LONGEST)}")
+        _check_defaults(each.defaults, each.workflow_type)
         if each.input_schema is not None:
             total += _check_schema(each.input_schema, f"input_schema of {each.workflow_type}")
     if total > SCHEMAS_BYTES:
         raise InvalidRequest(
             f"the schemas of a worker's workflows have {total:,} bytes together; at most {SCHEMAS_BYTES:,} are allowed"
         )
+
+
+def _check_defaults(defaults: StartDefaults, workflow: str) -> None:
+    debounce = defaults.debounce
+    names = {field: getattr(defaults, field) for field in ("queue", "on_failure", "on_failure_queue", "limit_name")}
+    keys = {"limit_key": defaults.limit_key, "key of debounce": None if debounce is None else debounce.key}
+    for field, name in (names | {field: key or None for field, key in keys.items()}).items():
+        if name is not None:
+            check_name(name, f"{field} of {workflow}")
+    if defaults.on_failure_queue is not None and defaults.on_failure is None:
+        raise InvalidRequest(f"on_failure_queue of {workflow} goes with on_failure")
+    spans = {"timeout": defaults.timeout}
+    if debounce is not None:
+        spans |= {"wait of debounce": debounce.wait, "most of debounce": debounce.most}
+        if debounce.most is not None and debounce.most < debounce.wait:
+            raise InvalidRequest(f"most of debounce of {workflow} must not be shorter than its wait")
+    for field, span in spans.items():
+        if span is not None and not 1 <= span <= LONGEST:
+            raise InvalidRequest(f"{field} of {workflow} must be from 1 µs to {format_span(LONGEST)}")
 
 
 def _check_schema(text: str, field: str) -> int:

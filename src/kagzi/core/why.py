@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kagzi.core.alike import alike
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.flow import MOST_BEFORE, FlowLimit, SlotWait
@@ -177,7 +178,9 @@ def _nobody(run: Run, serving: Sequence[Worker], others: Sequence[Worker]) -> st
     else:
         what = f"workflow {run.workflow_type}"
         names = sorted({each.name for worker in serving for each in worker.types})
+        meant = alike(run.workflow_type, names)
         there = f"they have {_some(names, 'workflow')}" if names else "they have none"
+        what = what if meant is None else f"{what} (did you mean {meant}?)"
     return f"no worker of queue {run.task_queue} has {what}; {there}"
 
 

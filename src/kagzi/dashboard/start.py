@@ -10,7 +10,7 @@ from msgspec import Struct
 from kagzi.api.operations import StartRun
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.run import Run
-from kagzi.core.versions import WorkflowVersion
+from kagzi.core.versions import MADE_BY_CODE, WorkflowInterface, WorkflowVersion
 from kagzi.dashboard.asking import Field
 from kagzi.dashboard.decoding import read_run, written_payload
 from kagzi.dashboard.inputs import (
@@ -45,9 +45,10 @@ class StartQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class StartForm(InputForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workflow: Name
-    queue: Name = DEFAULT_QUEUE
+    queue: Name | None = None
     version: Name | None = None
     id: Name | None = None
+    limit_key: Name | None = None
 
 
 class Choice(Struct, frozen=True):
@@ -96,6 +97,7 @@ async def _form(
     else:
         fields = fields_of(parameters, values or {}, wrong)
     offered = [each for each in known if each.workflow_type == workflow]
+    told = None if interface is None else interface.defaults.queue
     return await page(
         call,
         "start.html",
@@ -113,10 +115,22 @@ async def _form(
         note=note,
         trouble=wrong.get("", ""),
         id=None if sent is None else sent.id,
-        queue=sent.queue if sent is not None else like.task_queue if like is not None else _queue_of(offered, version),
+        limit_key=None if sent is None else sent.limit_key,
+        asks_key=interface is not None and _asks_key(call, interface),
+        queue=sent.queue
+        if sent is not None
+        else like.task_queue
+        if like is not None
+        else told or _queue_of(offered, version),
         queues=sorted({queue for each in offered for queue in each.queues}),
         choices=_choices(known),
     )
+
+
+def _asks_key(call: Call[Any, Any], interface: WorkflowInterface) -> bool:
+    """Returns whether the key of a limit has to be given: the engine cannot make it of an input that is encoded."""
+    key = interface.defaults.limit_key
+    return key == MADE_BY_CODE or (key is not None and call.codec is not None)
 
 
 def _queue_of(offered: list[WorkflowVersion], version: str | None) -> str:
@@ -146,7 +160,10 @@ async def start(call: Call[PlainQuery, StartForm]) -> Html | Redirect:
                 namespace=call.namespace,
                 run_id=call.host.ids.run_id(),
                 workflow_type=body.workflow,
-                task_queue=body.queue,
+                task_queue=body.queue or DEFAULT_QUEUE,
+                by_name=True,
+                other_queue=body.queue is None,
+                limit_key=body.limit_key,
                 version=body.version,
                 input=written_payload(call, read_input(parameters, body) or b"[]"),
                 external_id=body.id,

@@ -133,7 +133,8 @@ _OPTIONS: Final = attrgetter(
     *[
         field
         for field in StartRun.__struct_fields__
-        if field not in ("namespace", "run_id", "workflow_type", "task_queue", "version", "input")
+        if field
+        not in ("namespace", "run_id", "workflow_type", "task_queue", "version", "input", "by_name", "other_queue")
     ]
 )
 _NO_OPTIONS: Final = _OPTIONS(StartRun(namespace="", run_id="", workflow_type="", task_queue=""))

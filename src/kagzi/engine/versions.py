@@ -2,8 +2,8 @@
 
 A start in Python names the version of the workflow it is called on. Starts by name (commands, HTTP, an empty version on
 the wire) say None, and that is what reaches the engine. Here it becomes a version, before a place is reserved for the
-run: adopters are asked for one of this version. What the decorator of the workflow says of its runs comes with it. What
-was looked up counts for a second, so that is how long a new default may take to reach every process.
+run: adopters are asked for one of this version. What the code of the workflow says of its runs comes with it. What was
+looked up counts for a second, so that is how long a new default may take to reach every process.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from kagzi.api.operations import StartRun
+from kagzi.core.alike import alike
 from kagzi.core.instant import Span
 from kagzi.core.limits import check_id, check_name
-from kagzi.core.versions import CheckedRun, MovedRuns, StartDefaults, Versions, WorkflowInterface
+from kagzi.core.versions import CheckedRun, MovedRuns, Resolved, Versions, WorkflowInterface
 from kagzi.core.workflow_report import WorkflowReport, make_report
+from kagzi.engine.by_name import READ_AT_ONCE, with_defaults
 from kagzi.engine.remembered import Remembered
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest, NotFound
@@ -32,6 +33,8 @@ _LISTED: Final = 1000
 _NAMED: Final = 20  # versions that an error tells of
 _LOOKED_AT: Final = 1000  # runs in one transaction that moves some
 _BEGINNING: Final = ("", -(2**63), "00000000-0000-0000-0000-000000000000")
+
+_Asked = tuple[str, str, str | None]  # namespace, workflow, and the version that a start names
 
 
 def _counted(versions: Versions) -> int:
@@ -50,52 +53,72 @@ class VersionRegistry:
         self._reports = Remembered[tuple[str, str | None], WorkflowReport](
             lambda report: report.runs, least=_REPORT_SECONDS
         )
-        self._found: dict[tuple[str, str], tuple[float, StartDefaults]] = {}  # and when it was asked for
-        self._looking: dict[tuple[str, str], asyncio.Task[StartDefaults]] = {}
+        self._found: dict[_Asked, tuple[float, Resolved]] = {}  # and when it was asked for
+        self._looking: dict[_Asked, asyncio.Task[Resolved]] = {}
 
     # What starts ask.
 
     def completed(self, start: StartRun) -> StartRun | None:
-        """Returns a start that names its version; None if that has to be looked up first (`complete`). One that names
-        none gets what the decorator says, too, as starts in Python do: what handles its failure, and its timeout."""
-        if start.version is not None:
+        """Returns a start that says everything about its run; None if that takes longer (`complete`). One by name gets
+        what the code of the workflow says, as starts in Python do; InvalidRequest if its input does not fit."""
+        if start.version is not None and not start.by_name:
             return start
-        defaults = self._looked_up(start.namespace, start.workflow_type)
-        return None if defaults is None else _with_defaults(start, defaults)
+        if len(start.input) > READ_AT_ONCE:
+            return None
+        resolved = self._looked_up(start.namespace, start.workflow_type, start.version)
+        return None if resolved is None or not resolved.known else with_defaults(start, resolved)
 
-    async def complete(self, start: StartRun) -> StartRun:
-        """Returns a start that names its version, as `completed` does."""
-        if start.version is not None:
-            return start
-        return _with_defaults(start, await self.resolve(start.namespace, start.workflow_type))
+    async def complete(self, start: StartRun) -> tuple[StartRun, str]:
+        """Returns a start that says everything about its run, as `completed` does, and what its caller should be told:
+        that no worker has offered the workflow."""
+        if start.version is not None and not start.by_name:
+            return start, ""
+        resolved = await self.resolve(start.namespace, start.workflow_type, start.version)
+        if len(start.input) > READ_AT_ONCE:
+            return await asyncio.to_thread(with_defaults, start, resolved), ""
+        return with_defaults(start, resolved), "" if resolved.known else await self._doubt(start)
 
-    def _looked_up(self, namespace: str, workflow_type: str) -> StartDefaults | None:
+    async def _doubt(self, start: StartRun) -> str:
+        """Returns what to say of a start by a name that no worker has offered: one may come, or the name is wrong."""
+        name, version = start.workflow_type, start.version
+        known = (await self.list(start.namespace)).items
+        offered = [each for each in known if each.first_seen_at is not None]
+        versions = [each.version or "every" for each in offered if each.workflow_type == name]
+        if versions:
+            return (
+                f"no worker has offered version {version} of workflow {name}; known are {', '.join(versions[:_NAMED])}"
+            )
+        said = f"no worker has offered workflow {name} in namespace {start.namespace}, so the run waits until one does"
+        meant = alike(name, (each.workflow_type for each in offered))
+        return said if meant is None else f"{said}; did you mean {meant}?"
+
+    def _looked_up(self, namespace: str, workflow_type: str, version: str | None) -> Resolved | None:
         """Returns what was looked up within the last second."""
-        at, defaults = self._found.get((namespace, workflow_type), (0.0, None))
-        return defaults if defaults is not None and self._loop.time() - at <= _FRESH_SECONDS else None
+        at, resolved = self._found.get((namespace, workflow_type, version), (0.0, None))
+        return resolved if resolved is not None and self._loop.time() - at <= _FRESH_SECONDS else None
 
-    async def resolve(self, namespace: str, workflow_type: str) -> StartDefaults:
-        """Looks up what a start gets that names no version. Callers that ask at the same time share one query."""
-        defaults = self._looked_up(namespace, workflow_type)
-        if defaults is not None:
-            return defaults
-        key = (namespace, workflow_type)
+    async def resolve(self, namespace: str, workflow_type: str, version: str | None = None) -> Resolved:
+        """Looks up what a start by name gets. Callers that ask at the same time share one query."""
+        resolved = self._looked_up(namespace, workflow_type, version)
+        if resolved is not None:
+            return resolved
+        key = (namespace, workflow_type, version)
         task = self._looking.get(key)
         if task is None:
             task = self._looking[key] = self._loop.create_task(self._look_up(key), name="kagzi-version")
             task.add_done_callback(lambda done: self._looked(key, done))
         return await asyncio.shield(task)
 
-    async def _look_up(self, key: tuple[str, str]) -> StartDefaults:
+    async def _look_up(self, key: _Asked) -> Resolved:
         begun = self._loop.time()  # what changes while the question is under way may not be in its answer
-        defaults = await self._store.versions.resolve(*key)
+        resolved = await self._store.versions.resolve(*key)
         if self._looking.get(key) is asyncio.current_task():  # else it has changed meanwhile
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
-            self._found[key] = (begun, defaults)
-        return defaults
+            self._found[key] = (begun, resolved)
+        return resolved
 
-    def _looked(self, key: tuple[str, str], task: asyncio.Task[StartDefaults]) -> None:
+    def _looked(self, key: _Asked, task: asyncio.Task[Resolved]) -> None:
         if self._looking.get(key) is task:
             del self._looking[key]
         if not task.cancelled():
@@ -156,8 +179,8 @@ class VersionRegistry:
         done = await self._store.versions.set_default(namespace, workflow_type, version, force)
         self._listed.forget()
         # A look that is under way may have missed it: its answer is for those who wait for it, and not kept.
-        self._looking.pop((namespace, workflow_type), None)
-        self._found.pop((namespace, workflow_type), None)
+        self._looking.pop((namespace, workflow_type, None), None)
+        self._found.pop((namespace, workflow_type, None), None)
         if not done:
             raise InvalidRequest(await self._unknown(namespace, workflow_type, version))
 
@@ -214,15 +237,6 @@ class VersionRegistry:
             f"no worker has ever offered version {version} of workflow {workflow_type} in namespace {namespace}; "
             f"known are {names}. Force it if one will"
         )
-
-
-def _with_defaults(start: StartRun, defaults: StartDefaults) -> StartRun:
-    if start.on_failure is None and defaults.on_failure is not None:
-        start = replace(start, on_failure=defaults.on_failure, on_failure_queue=defaults.on_failure_queue)
-    timeout = start.timeout
-    if timeout is None and start.deadline_at is None:
-        timeout = defaults.timeout
-    return replace(start, version=defaults.version, timeout=timeout)
 
 
 def _check_move(namespace: str, workflow_type: str, from_version: str, to_version: str) -> None:

@@ -101,6 +101,7 @@ class Workflows:
     def start(self, start: StartRun, *, awaited: bool = False) -> Awaitable[Started]:  # noqa: ARG002
         try:
             weight = self._check(start)
+            completed = self._versions.completed(start)
         except KagziError as error:
             future: asyncio.Future[Started] = self._loop.create_future()
             future.set_exception(error)
@@ -109,10 +110,7 @@ class Workflows:
         if weight > self._payload_warning:
             about = {"namespace": start.namespace, "run_id": start.run_id, "workflow": start.workflow_type}
             log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight, extra=about)
-        if not self._namespaces.admits(start.namespace):
-            return self._loop.create_task(self._start_if_admitted(start, weight))
-        completed = self._versions.completed(start)
-        if completed is None:
+        if completed is None or not self._namespaces.admits(start.namespace):
             return self._loop.create_task(self._start_if_admitted(start, weight))
         return self._start(completed, weight)
 
@@ -120,7 +118,8 @@ class Workflows:
         """Returns a start as a store takes it, if it may be made; for `start_in`."""
         self._check(start)
         await self._namespaces.admit(start.namespace)
-        return replace(await self._versions.complete(start), lease=None)
+        completed, _ = await self._versions.complete(start)
+        return replace(completed, lease=None)
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
         """Writes an admitted start in the transaction of a connection of the caller's own. It is there, and workers
@@ -379,7 +378,9 @@ class Workflows:
 
     async def _start_if_admitted(self, start: StartRun, weight: int) -> Started:
         await self._namespaces.admit(start.namespace)
-        return await self._start(await self._versions.complete(start), weight)
+        completed, note = await self._versions.complete(start)
+        started = await self._start(completed, weight)
+        return replace(started, note=note) if note else started
 
 
 def _expire(reply: Reply[Run | None]) -> None:

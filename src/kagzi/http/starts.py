@@ -93,7 +93,9 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Name | None,
         Meta(description="Your own id of the run: starting it again finds the first one. Idempotency-Key is the same."),
     ] = None
-    queue: Name = DEFAULT_QUEUE
+    queue: Annotated[
+        Name | None, Meta(description="Without one: that of the workflow, as its worker told; if none has, `default`.")
+    ] = None
     version: Annotated[
         Name | None,
         Meta(description="Without one: the default of the workflow, else the version that workers offered last."),
@@ -144,6 +146,7 @@ class StartedRun(Struct, frozen=True, kw_only=True):
     run_id: str
     status: RunStatus
     already_exists: bool
+    note: Annotated[str, Meta(description="That no worker has offered the workflow, and which name is like it.")] = ""
 
 
 async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
@@ -161,7 +164,9 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             namespace=call.namespace,
             run_id=new_run_id(call, body.run_id),
             workflow_type=body.workflow,
-            task_queue=body.queue,
+            task_queue=body.queue or DEFAULT_QUEUE,
+            by_name=True,
+            other_queue=body.queue is None,
             version=body.version,
             input=_input(body),
             external_id=external_id,
@@ -210,7 +215,9 @@ def _signal(call: Call[Namespaced, StartBody]) -> StartSignal | None:
 
 
 def started_reply(started: Started) -> Reply:
-    document = StartedRun(run_id=started.run_id, status=started.status, already_exists=started.already_exists)
+    document = StartedRun(
+        run_id=started.run_id, status=started.status, already_exists=started.already_exists, note=started.note
+    )
     return Reply(
         document=document,
         status=200 if started.already_exists else 201,

@@ -15,9 +15,9 @@ from typing import Any, Final, assert_never
 import msgspec
 from msgspec import Struct
 
+from kagzi.core.inputs import POSITIONAL
 from kagzi.core.laid_out import check_json, whole
 
-_POSITIONAL: Final = "x-kagzi-positional"
 _DEEPEST: Final = 10  # references from one to the next
 _MOST: Final = 100  # parameters; forms have bounds, too
 _MOST_CHOICES: Final = 200
@@ -190,7 +190,7 @@ def read_parameters(schema: str | None) -> Parameters | None:
     required = root.get("required")
     needed = set(map(str, required)) if isinstance(required, list) else set()
     items = tuple([_parameter(name, schema, name in needed, root) for name, schema in properties.items()])
-    positional = root.get(_POSITIONAL, 0)
+    positional = root.get(POSITIONAL, 0)
     return Parameters(
         items=items,
         positional=positional if isinstance(positional, int) and 0 <= positional <= len(items) else 0,

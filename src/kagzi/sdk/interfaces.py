@@ -17,17 +17,28 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from kagzi.core.duration import Duration, parse_duration
-from kagzi.core.limits import check_text
+from kagzi.core.inputs import LAX, POSITIONAL
+from kagzi.core.limits import DEFAULT_QUEUE, check_text
 from kagzi.core.survival import secrets
 from kagzi.core.values import read_plain, supported, to_json
-from kagzi.core.versions import SCHEMA_BYTES, SCHEMAS_BYTES, SUMMARY_CHARACTERS, WorkflowInterface
+from kagzi.core.versions import (
+    SCHEMA_BYTES,
+    SCHEMAS_BYTES,
+    SUMMARY_CHARACTERS,
+    DebounceDefaults,
+    StartDefaults,
+    WorkflowInterface,
+)
 from kagzi.errors import InvalidRequest
+from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.definitions.options import FailureHandler
+from kagzi.sdk.key_paths import told_key
+from kagzi.sdk.limits import WorkflowLimits
+from kagzi.sdk.payload import Codec
 from kagzi.sdk.signature import Signature
 
 logger = logging.getLogger("kagzi.worker")
 
-POSITIONAL: Final = "x-kagzi-positional"
 _REFERENCE: Final = "#/$defs/{}"
 
 
@@ -36,11 +47,17 @@ class Described(Protocol):
 
     name: str
     version: str
+    queue: str | None
     timeout: Duration | None
     on_failure: FailureHandler | None
+    limits: WorkflowLimits | None
+    debounce: Debounce | None
 
     @property
     def signature(self) -> Signature: ...
+
+    @property
+    def codec(self) -> Codec | None: ...
 
 
 def describe_all(workflows: Iterable[Described]) -> tuple[WorkflowInterface, ...]:
@@ -69,12 +86,32 @@ def describe_all(workflows: Iterable[Described]) -> tuple[WorkflowInterface, ...
                 version=workflow.version,
                 summary=summary_of(workflow),
                 input_schema=schema,
-                on_failure=None if workflow.on_failure is None else workflow.on_failure.name,
-                on_failure_queue=None if workflow.on_failure is None else workflow.on_failure.queue,
-                timeout=None if workflow.timeout is None else parse_duration(workflow.timeout, "timeout"),
+                defaults=start_defaults(workflow),
             )
         )
     return tuple(made)
+
+
+def start_defaults(workflow: Described) -> StartDefaults:
+    """Returns what starts by name get, as starts in Python do."""
+    limits, debounce, handler = workflow.limits, workflow.debounce, workflow.on_failure
+    key = None if limits is None else told_key(limits.key, f"the limits of {workflow.name}", workflow.signature)
+    return StartDefaults(
+        queue=workflow.queue or DEFAULT_QUEUE,
+        on_failure=None if handler is None else handler.name,
+        on_failure_queue=None if handler is None else handler.queue,
+        timeout=None if workflow.timeout is None else parse_duration(workflow.timeout, "timeout"),
+        limit_name=None if limits is None else limits.name,
+        limit_key=key,
+        debounce=None if debounce is None else _debounce(debounce, workflow),
+        codec=workflow.codec is not None,
+    )
+
+
+def _debounce(debounce: Debounce, workflow: Described) -> DebounceDefaults:
+    key = debounce.key if debounce.key is None or callable(debounce.key) else str(debounce.key)
+    told = told_key(key, f"the debounce of {workflow.name}", workflow.signature)
+    return DebounceDefaults(wait=debounce.wait, most=debounce.most, key=told)
 
 
 def summary_of(function: object) -> str:
@@ -151,7 +188,7 @@ def _schema(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         if getattr(cls, "__pydantic_validator__", None) is not None:
             from pydantic import TypeAdapter
 
-            made = TypeAdapter(cls).json_schema(ref_template=_REFERENCE.format("{model}"))
+            made = TypeAdapter(cls).json_schema(ref_template=_REFERENCE.format("{model}")) | {LAX: True}
             return made if _define(made.pop("$defs", {}), definitions) else {}
         if isinstance(cls, type) and issubclass(cls, PurePath):
             return {"type": "string"}

@@ -6,12 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kagzi.api.workers import Registration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import RunStatus
-from kagzi.core.versions import FIRST_VERSION, Versions, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import (
+    FIRST_VERSION,
+    NO_DEFAULTS,
+    Resolved,
+    StartDefaults,
+    Versions,
+    WorkflowInterface,
+    WorkflowVersion,
+)
 from kagzi.store.counting import Seen, cut_short
 
 SEEN_AGAIN: Final[Span] = 3600 * SECOND  # workers that come and go all day write once an hour that a type was seen
@@ -20,8 +29,8 @@ MOST_WORKERS: Final = 10_000  # looked at for who is online
 EVERY_VERSION: Final = ""
 
 
-Told = tuple[str | None, str | None, str | None, str | None, Span | None]  # the columns that tell of a type
-NOTHING_TOLD: Final[Told] = (None, None, None, None, None)
+Told = tuple[str | None, str | None, str | None]  # the columns that tell of a type: summary, schema, defaults
+NOTHING_TOLD: Final[Told] = (None, None, None)
 
 
 def interfaces_of(worker: Registration) -> dict[tuple[str, str], Told]:
@@ -30,25 +39,31 @@ def interfaces_of(worker: Registration) -> dict[tuple[str, str], Told]:
         (each.workflow_type, each.version or EVERY_VERSION): (
             each.summary,
             each.input_schema,
-            each.on_failure,
-            each.on_failure_queue,
-            each.timeout,
+            msgspec.json.encode(each.defaults).decode(),
         )
         for each in worker.interfaces
     }
 
 
 def interface_of(name: str, version: str, told: Told) -> WorkflowInterface:
-    summary, input_schema, on_failure, on_failure_queue, timeout = told
+    summary, input_schema, defaults = told
     return WorkflowInterface(
         workflow_type=name,
         version=version or None,
         summary=summary or "",
         input_schema=input_schema,
-        on_failure=on_failure,
-        on_failure_queue=on_failure_queue,
-        timeout=timeout,
+        defaults=_defaults(defaults),
     )
+
+
+def resolved_of(version: str, found: str | None, input_schema: str | None, defaults: str | None) -> Resolved:
+    """Returns what a start gets by the version of it and what is told of that: `found` is the version that the worker
+    told it of, None if none did."""
+    return Resolved(version, found is not None, input_schema, _defaults(defaults))
+
+
+def _defaults(told: str | None) -> StartDefaults:
+    return NO_DEFAULTS if told is None else msgspec.json.decode(told, type=StartDefaults)
 
 
 def assemble(

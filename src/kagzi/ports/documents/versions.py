@@ -31,30 +31,54 @@ class VersionDocument(Struct, frozen=True, kw_only=True):
     summary: str
 
 
+class DebounceDocument(Struct, frozen=True, kw_only=True):
+    """How many starts in a short time become one run: those with one key, which is the path to it in the input; null:
+    all of the workflow; empty: code makes it."""
+
+    wait_seconds: float
+    most_seconds: float | None
+    key: str | None
+
+
 class InterfaceDocument(Struct, frozen=True, kw_only=True):
     """What a version of a workflow is for and what it takes, as its worker says. `input_schema` is JSON Schema of its
-    parameters, an object by name; null: it is not known. `version` null: every version. `on_failure`,
-    `on_failure_queue` and `timeout_seconds` count for runs whose start says nothing about them."""
+    parameters, an object by name; null: it is not known. `version` null: every version. The others count for runs
+    whose start says nothing about them; `limit_key` is the path to the key in the input, empty if code makes it."""
 
     workflow: str
     version: str | None
     summary: str
     input_schema: Raw
+    queue: str | None
     on_failure: str | None
     on_failure_queue: str | None
     timeout_seconds: float | None
+    limit_name: str | None
+    limit_key: str | None
+    debounce: DebounceDocument | None
 
 
 def interface_document(interface: WorkflowInterface) -> InterfaceDocument:
-    schema = interface.input_schema
+    schema, defaults = interface.input_schema, interface.defaults
+    debounce = defaults.debounce
     return InterfaceDocument(
         workflow=interface.workflow_type,
         version=interface.version,
         summary=interface.summary,
         input_schema=NOTHING if schema is None else Raw(schema.encode()),
-        on_failure=interface.on_failure,
-        on_failure_queue=interface.on_failure_queue,
-        timeout_seconds=None if interface.timeout is None else interface.timeout / SECOND,
+        queue=defaults.queue,
+        on_failure=defaults.on_failure,
+        on_failure_queue=defaults.on_failure_queue,
+        timeout_seconds=None if defaults.timeout is None else defaults.timeout / SECOND,
+        limit_name=defaults.limit_name,
+        limit_key=defaults.limit_key,
+        debounce=None
+        if debounce is None
+        else DebounceDocument(
+            wait_seconds=debounce.wait / SECOND,
+            most_seconds=None if debounce.most is None else debounce.most / SECOND,
+            key=debounce.key,
+        ),
     )
 
 

@@ -129,6 +129,8 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         signal=_signal_of(request, run_id) if request.HasField("signal") else None,
         debounce=_debounce_of(request.debounce) if request.HasField("debounce") else None,
         started_by=_starter_of(request),
+        by_name=not request.complete,
+        other_queue=request.other_queue or not request.task_queue,
     )
 
 
@@ -165,6 +167,8 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         exact_retry_policy=start.retry_policy,
         trace_context=start.trace_context,
         limit_name=start.limit_name,
+        complete=start.version is not None and not start.by_name,
+        other_queue=start.other_queue,
         **_GIVEN.to_wire(start),
         on_conflict=_choice_to_wire(start),
         signal=None if start.signal is None else _signal_to_wire(start.signal),
@@ -215,6 +219,7 @@ def started_to_wire(started: Started) -> pb.StartWorkflowResponse:
         already_exists=started.already_exists,
         exact_status=_EXACT[started.status],
         available_at_us=started.available_at or 0,
+        note=started.note,
     )
 
 
@@ -225,6 +230,7 @@ def started_from_wire(response: pb.StartWorkflowResponse) -> Started:
         status=either_status(response.exact_status, pb.WORKFLOW_STATUS_PENDING),
         available_at=response.available_at_us,
         end=run_from_wire(response.workflow) if response.HasField("workflow") else None,
+        note=response.note,
     )
 
 

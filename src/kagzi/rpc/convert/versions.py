@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from google.protobuf.message import Message
+
 from kagzi._proto.v1 import admin_pb2 as pb
+from kagzi._proto.v1.worker_pb2 import DebounceDefaults as WireDebounce
 from kagzi._proto.v1.worker_pb2 import WorkflowInterface as WireInterface
-from kagzi.core.versions import WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import DebounceDefaults, StartDefaults, WorkflowInterface, WorkflowVersion
 from kagzi.rpc.convert.common import optional_instant, timestamp
 
 
@@ -48,24 +53,46 @@ def version_from_wire(version: pb.WorkflowVersion) -> WorkflowVersion:
 
 
 def interface_to_wire(interface: WorkflowInterface) -> WireInterface:
+    defaults, debounce = interface.defaults, interface.defaults.debounce
     return WireInterface(
         workflow_type=interface.workflow_type,
         version=interface.version,
         summary=interface.summary,
         input_schema=interface.input_schema,
-        on_failure=interface.on_failure,
-        on_failure_queue=interface.on_failure_queue,
-        timeout_us=interface.timeout,
+        on_failure=defaults.on_failure,
+        on_failure_queue=defaults.on_failure_queue,
+        timeout_us=defaults.timeout,
+        queue=defaults.queue,
+        limit_name=defaults.limit_name,
+        limit_key=defaults.limit_key,
+        debounce=None
+        if debounce is None
+        else WireDebounce(wait_us=debounce.wait, most_us=debounce.most, key=debounce.key),
+        codec=defaults.codec,
     )
 
 
 def interface_from_wire(interface: WireInterface) -> WorkflowInterface:
+    debounce = _given(interface, "debounce")
     return WorkflowInterface(
         workflow_type=interface.workflow_type,
-        version=interface.version if interface.HasField("version") else None,
+        version=_given(interface, "version"),
         summary=interface.summary,
-        input_schema=interface.input_schema if interface.HasField("input_schema") else None,
-        on_failure=interface.on_failure if interface.HasField("on_failure") else None,
-        on_failure_queue=interface.on_failure_queue if interface.HasField("on_failure_queue") else None,
-        timeout=interface.timeout_us if interface.HasField("timeout_us") else None,
+        input_schema=_given(interface, "input_schema"),
+        defaults=StartDefaults(
+            queue=_given(interface, "queue"),
+            on_failure=_given(interface, "on_failure"),
+            on_failure_queue=_given(interface, "on_failure_queue"),
+            timeout=_given(interface, "timeout_us"),
+            limit_name=_given(interface, "limit_name"),
+            limit_key=_given(interface, "limit_key"),
+            debounce=None
+            if debounce is None
+            else DebounceDefaults(wait=debounce.wait_us, most=_given(debounce, "most_us"), key=_given(debounce, "key")),
+            codec=interface.codec,
+        ),
     )
+
+
+def _given(message: Message, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None

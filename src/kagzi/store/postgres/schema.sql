@@ -688,8 +688,6 @@ CREATE TABLE kagzi.workflow_types (
     queues text[] NOT NULL,
     summary text,
     input_schema text,
-    on_failure text,
-    on_failure_queue text,
-    run_timeout bigint,
+    start_defaults text,
     CONSTRAINT workflow_types_pkey PRIMARY KEY (namespace, workflow_type, version)
 );

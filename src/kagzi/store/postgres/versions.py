@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kagzi.api.workers import Registration
 from kagzi.core import versions
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import CheckedRun, StartDefaults, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import CheckedRun, Resolved, WorkflowInterface, WorkflowVersion
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.runs import count_live_runs
 from kagzi.store.postgres.statements import STATEMENTS
@@ -22,6 +22,7 @@ from kagzi.store.versions import (
     assemble,
     interface_of,
     interfaces_of,
+    resolved_of,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ class Versions(Noun):
     """See `store.protocol.versions.Versions`."""
 
     @asks
-    async def resolve(self, connection: Connection, namespace: str, workflow_type: str) -> StartDefaults:
-        [found] = await connection.fetch(_RESOLVE_VERSION, namespace, workflow_type)
-        return StartDefaults(*found)
+    async def resolve(
+        self, connection: Connection, namespace: str, workflow_type: str, version: str | None = None
+    ) -> Resolved:
+        [found] = await connection.fetch(_RESOLVE_VERSION, namespace, workflow_type, version)
+        return resolved_of(*found)
 
     @asks
     async def set_default(
@@ -89,7 +92,7 @@ class Versions(Noun):
     ) -> WorkflowInterface | None:
         for row in await connection.fetch(_READ_INTERFACE, namespace, workflow_type, version):
             name, found, *told = row
-            return interface_of(name, found, (told[0], told[1], told[2], told[3], told[4]))
+            return interface_of(name, found, (told[0], told[1], told[2]))
         return None
 
     @asks

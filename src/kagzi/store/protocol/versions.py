@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kagzi.core import versions
 from kagzi.core.instant import Span
-from kagzi.core.versions import CheckedRun, StartDefaults, WorkflowInterface
+from kagzi.core.versions import CheckedRun, Resolved, WorkflowInterface
 
 
 class MovedPage(Struct, frozen=True, kw_only=True):
@@ -24,9 +24,10 @@ class MovedPage(Struct, frozen=True, kw_only=True):
 class Versions(Protocol):
     """The versions that workers have offered, and the one that starts by name get."""
 
-    async def resolve(self, namespace: str, workflow_type: str) -> StartDefaults:
-        """Returns what a start gets that names no version: the default that was set, else the newest one, which was
-        offered first after all others, else FIRST_VERSION; and what a worker told last of the runs of that version."""
+    async def resolve(self, namespace: str, workflow_type: str, version: str | None = None) -> Resolved:
+        """Returns the version that a start gets which names none: the default that was set, else the newest one, which
+        was offered first after all others, else FIRST_VERSION; and what a worker told last of this version, or of the
+        one that is named."""
         ...
 
     async def set_default(self, namespace: str, workflow_type: str, version: str | None, force: bool) -> bool:

@@ -414,6 +414,6 @@ CREATE TABLE workflow_types (
     namespace     TEXT NOT NULL,
     workflow_type TEXT NOT NULL,
     version       TEXT NOT NULL,         -- '' is every version
-    queues        TEXT NOT NULL, summary TEXT, input_schema TEXT, on_failure TEXT, on_failure_queue TEXT, run_timeout INTEGER,         -- where it was offered, a JSON list
+    queues        TEXT NOT NULL, summary TEXT, input_schema TEXT, start_defaults TEXT,         -- where it was offered, a JSON list
     PRIMARY KEY (namespace, workflow_type, version)
 ) STRICT, WITHOUT ROWID;

@@ -10,7 +10,7 @@ import msgspec
 from kagzi.api.workers import Registration
 from kagzi.core import versions
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import CheckedRun, StartDefaults, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import CheckedRun, Resolved, WorkflowInterface, WorkflowVersion
 from kagzi.store.protocol.versions import MovedPage
 from kagzi.store.sqlite.nouns import Noun, reads, writes
 from kagzi.store.sqlite.runs import count_live_runs
@@ -24,6 +24,7 @@ from kagzi.store.versions import (
     assemble,
     interface_of,
     interfaces_of,
+    resolved_of,
 )
 
 
@@ -31,10 +32,12 @@ class Versions(Noun):
     """See `store.protocol.versions.Versions`."""
 
     @reads
-    def resolve(self, connection: sqlite3.Connection, namespace: str, workflow_type: str) -> StartDefaults:
-        version = resolve_version(connection, namespace, workflow_type)
+    def resolve(
+        self, connection: sqlite3.Connection, namespace: str, workflow_type: str, version: str | None = None
+    ) -> Resolved:
+        version = version or resolve_version(connection, namespace, workflow_type)
         told = execute(connection, "read_interface", (namespace, workflow_type, version)).fetchone()
-        return StartDefaults(version, *(() if told is None else told[4:]))
+        return Resolved(version) if told is None else resolved_of(version, told[1], told[3], told[4])
 
     @writes
     def set_default(
@@ -80,7 +83,7 @@ class Versions(Noun):
         if row is None:
             return None
         name, found, *told = row
-        return interface_of(name, found, (told[0], told[1], told[2], told[3], told[4]))
+        return interface_of(name, found, (told[0], told[1], told[2]))
 
     @writes
     def move_runs(

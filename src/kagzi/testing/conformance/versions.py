@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from kagzi.api.operations import CompleteRun, FailRun, Fork, ParkRun, RepeatRun, Started, StartRun
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
-from kagzi.core.versions import FIRST_VERSION, CheckedRun, StartDefaults, WorkflowInterface, WorkflowVersion
+from kagzi.core.versions import (
+    FIRST_VERSION,
+    CheckedRun,
+    DebounceDefaults,
+    Resolved,
+    StartDefaults,
+    WorkflowInterface,
+    WorkflowVersion,
+)
 from kagzi.core.worker import WorkflowType
 from kagzi.store import counting
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
@@ -65,25 +73,39 @@ class TestInterfaces:
 
     async def test_starts_by_name_get_what_was_told_of_their_version(self, bench: Bench) -> None:
         resolve = bench.store.versions.resolve
-        assert await resolve(NAMESPACE, TYPE) == StartDefaults(FIRST_VERSION)
-        told = replace(interface("1", ""), on_failure="notify", on_failure_queue="ops", timeout=HOUR)
+        assert await resolve(NAMESPACE, TYPE) == Resolved(FIRST_VERSION)
+        defaults = StartDefaults(
+            queue="slow",
+            on_failure="notify",
+            on_failure_queue="ops",
+            timeout=HOUR,
+            limit_name="gpu",
+            limit_key="order.tenant",
+            debounce=DebounceDefaults(wait=SECOND, most=HOUR, key="order.id"),
+            codec=True,
+        )
+        told = replace(interface("1", ""), defaults=defaults)
         await offer(bench, "1", interfaces=(told,))
-        assert await resolve(NAMESPACE, TYPE) == StartDefaults("1", "notify", "ops", HOUR)
+        known = Resolved("1", True, told.input_schema, defaults)
+        assert await resolve(NAMESPACE, TYPE) == known
         assert await bench.store.versions.read_interface(NAMESPACE, TYPE, "1") == told
         bench.clock.advance(2 * HOUR)
         await offer(bench, "1")
-        assert await resolve(NAMESPACE, TYPE) == StartDefaults("1", "notify", "ops", HOUR), "nothing was told"
-        told = replace(interface("1", ""), timeout=SECOND)
-        await offer(bench, "1", interfaces=(told,))
-        assert await resolve(NAMESPACE, TYPE) == StartDefaults("1", timeout=SECOND)
+        assert await resolve(NAMESPACE, TYPE) == known, "nothing was told"
+        other = replace(told, defaults=StartDefaults(timeout=SECOND))
+        await offer(bench, "1", interfaces=(other,))
+        assert await resolve(NAMESPACE, TYPE) == Resolved("1", True, told.input_schema, other.defaults)
         bench.clock.advance(SECOND)
         await offer(bench, "2")
-        assert await resolve(NAMESPACE, TYPE) == StartDefaults("2"), "each version has its own"
-        assert await resolve("tenant", TYPE) == StartDefaults(FIRST_VERSION)
-        told = replace(interface(None, ""), on_failure="notify")
+        assert await resolve(NAMESPACE, TYPE) == Resolved("2", True), "each version has its own"
+        assert (await resolve(NAMESPACE, TYPE, "1")).defaults == other.defaults
+        assert await resolve(NAMESPACE, TYPE, "3") == Resolved("3")
+        assert await resolve("tenant", TYPE) == Resolved(FIRST_VERSION)
+        told = replace(interface(None, ""), defaults=StartDefaults(on_failure="notify"))
         await offer(bench, None, interfaces=(told,))
         await bench.store.versions.set_default(NAMESPACE, TYPE, "7", True)
-        assert await resolve(NAMESPACE, TYPE) == StartDefaults("7", "notify"), "of workers that execute every version"
+        of_all = Resolved("7", True, told.input_schema, told.defaults)
+        assert await resolve(NAMESPACE, TYPE) == of_all, "of workers that execute every version"
 
 
 class TestDefaultVersions:

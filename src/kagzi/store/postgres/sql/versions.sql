@@ -9,17 +9,14 @@ WITH instant AS MATERIALIZED (
 ), offered AS (
     SELECT o.workflow_type, o.version, min(o.queue) AS queue,
            CASE WHEN min(o.queue) IS NULL THEN $6::text[] ELSE ARRAY[min(o.queue)] END AS queues,
-           min(o.summary) AS summary, min(o.input_schema) AS input_schema, min(o.on_failure) AS on_failure,
-           min(o.on_failure_queue) AS on_failure_queue, min(o.run_timeout) AS run_timeout
-    FROM unnest($3::text[], $4::text[], $5::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[])
-        AS o (workflow_type, version, queue, summary, input_schema, on_failure, on_failure_queue, run_timeout)
+           min(o.summary) AS summary, min(o.input_schema) AS input_schema, min(o.start_defaults) AS start_defaults
+    FROM unnest($3::text[], $4::text[], $5::text[], $10::text[], $11::text[], $12::text[])
+        AS o (workflow_type, version, queue, summary, input_schema, start_defaults)
     GROUP BY o.workflow_type, o.version
 )
 INSERT INTO kagzi.workflow_types AS t
-    (namespace, workflow_type, version, queues, first_seen_at, last_seen_at, summary, input_schema, on_failure,
-     on_failure_queue, run_timeout)
-SELECT $2::text, o.workflow_type, o.version, o.queues, i.now, i.now, o.summary, o.input_schema, o.on_failure,
-       o.on_failure_queue, o.run_timeout
+    (namespace, workflow_type, version, queues, first_seen_at, last_seen_at, summary, input_schema, start_defaults)
+SELECT $2::text, o.workflow_type, o.version, o.queues, i.now, i.now, o.summary, o.input_schema, o.start_defaults
 FROM offered AS o
 CROSS JOIN instant AS i
 LEFT JOIN kagzi.workflow_types AS k
@@ -27,34 +24,32 @@ LEFT JOIN kagzi.workflow_types AS k
 WHERE k.version IS NULL OR k.last_seen_at <= i.now - $7::bigint
    OR CASE WHEN o.queue IS NULL THEN NOT k.queues @> o.queues ELSE k.queues <> o.queues END
    OR (o.summary IS NOT NULL
-       AND (o.summary, o.input_schema, o.on_failure, o.on_failure_queue, o.run_timeout)
-           IS DISTINCT FROM (k.summary, k.input_schema, k.on_failure, k.on_failure_queue, k.run_timeout))
+       AND (o.summary, o.input_schema, o.start_defaults)
+           IS DISTINCT FROM (k.summary, k.input_schema, k.start_defaults))
 ORDER BY o.workflow_type COLLATE "C", o.version COLLATE "C"
 ON CONFLICT (namespace, workflow_type, version) DO UPDATE SET
     last_seen_at = EXCLUDED.last_seen_at,
     summary = coalesce(EXCLUDED.summary, t.summary),
     input_schema = CASE WHEN EXCLUDED.summary IS NULL THEN t.input_schema ELSE EXCLUDED.input_schema END,
-    on_failure = CASE WHEN EXCLUDED.summary IS NULL THEN t.on_failure ELSE EXCLUDED.on_failure END,
-    on_failure_queue = CASE WHEN EXCLUDED.summary IS NULL THEN t.on_failure_queue ELSE EXCLUDED.on_failure_queue END,
-    run_timeout = CASE WHEN EXCLUDED.summary IS NULL THEN t.run_timeout ELSE EXCLUDED.run_timeout END,
+    start_defaults = CASE WHEN EXCLUDED.summary IS NULL THEN t.start_defaults ELSE EXCLUDED.start_defaults END,
     queues = CASE WHEN EXCLUDED.workflow_type = ANY ($8::text[]) THEN EXCLUDED.queues ELSE ARRAY(
         SELECT DISTINCT q.queue COLLATE "C" FROM unnest(t.queues || EXCLUDED.queues) AS q (queue)
         ORDER BY 1 LIMIT $9::integer) END;
 
 -- name: read_interface
 -- What was told of a version, or of every version by workers that execute all of them.
-SELECT t.workflow_type, t.version, t.summary, t.input_schema, t.on_failure, t.on_failure_queue, t.run_timeout
+SELECT t.workflow_type, t.version, t.summary, t.input_schema, t.start_defaults
 FROM kagzi.workflow_types AS t
 WHERE t.namespace = $1::text AND t.workflow_type = $2::text AND t.version IN ($3::text, '')
 ORDER BY t.version COLLATE "C" DESC
 LIMIT 1;
 
 -- name: resolve_version
--- Which version a run gets whose start names none, and what its decorator gives to it.
-SELECT v.version, t.on_failure, t.on_failure_queue, t.run_timeout
-FROM (SELECT kagzi.resolve_version($1::text, $2::text) AS version) AS v
+-- Which version a run gets whose start names none, and what is told of it or of the version that is named.
+SELECT v.version, t.version, t.input_schema, t.start_defaults
+FROM (SELECT coalesce($3::text, kagzi.resolve_version($1::text, $2::text)) AS version) AS v
 LEFT JOIN LATERAL (
-    SELECT t.on_failure, t.on_failure_queue, t.run_timeout FROM kagzi.workflow_types AS t
+    SELECT t.version, t.input_schema, t.start_defaults FROM kagzi.workflow_types AS t
     WHERE t.namespace = $1::text AND t.workflow_type = $2::text AND t.version IN (v.version, '')
     ORDER BY t.version COLLATE "C" DESC
     LIMIT 1

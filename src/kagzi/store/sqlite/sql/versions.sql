@@ -1,24 +1,21 @@
 -- name: read_types
 -- What is remembered of these types.
-SELECT t.workflow_type, t.version, t.queues, t.last_seen_at, t.summary, t.input_schema, t.on_failure, t.on_failure_queue,
-    t.run_timeout
+SELECT t.workflow_type, t.version, t.queues, t.last_seen_at, t.summary, t.input_schema, t.start_defaults
 FROM (SELECT DISTINCT value FROM json_each(?2)) AS o
 JOIN workflow_types AS t ON t.namespace = ?1 AND t.workflow_type = o.value;
 
 -- name: remember_type
 -- What a worker offers.
 INSERT INTO workflow_types
-    (namespace, workflow_type, version, queues, first_seen_at, last_seen_at, summary, input_schema, on_failure,
-     on_failure_queue, run_timeout)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10)
+    (namespace, workflow_type, version, queues, first_seen_at, last_seen_at, summary, input_schema, start_defaults)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)
 ON CONFLICT (namespace, workflow_type, version) DO UPDATE SET
     queues = excluded.queues, last_seen_at = excluded.last_seen_at, summary = excluded.summary,
-    input_schema = excluded.input_schema, on_failure = excluded.on_failure, on_failure_queue = excluded.on_failure_queue,
-    run_timeout = excluded.run_timeout;
+    input_schema = excluded.input_schema, start_defaults = excluded.start_defaults;
 
 -- name: read_interface
 -- What was told of a version, or of every version by workers that execute all of them.
-SELECT workflow_type, version, summary, input_schema, on_failure, on_failure_queue, run_timeout FROM workflow_types
+SELECT workflow_type, version, summary, input_schema, start_defaults FROM workflow_types
 WHERE namespace = ?1 AND workflow_type = ?2 AND version IN (?3, '')
 ORDER BY version DESC
 LIMIT 1;
