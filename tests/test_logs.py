@@ -221,3 +221,26 @@ async def test_a_failed_call_is_found_by_the_id_its_caller_sees(monkeypatch: pyt
         _, line = await failed()
         assert line["level"] == "error"
         assert "a bug" in str(line["error"])
+
+
+def test_a_format_may_name_what_only_runs_have() -> None:
+    app, stream = Kagzi("memory://"), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(logs.Correlated())
+    handler.setFormatter(logging.Formatter("%(workflow)s %(step_id)s %(trace_id)s %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+
+    @app.workflow
+    async def speak() -> None:
+        logging.getLogger("shop").warning("inside")
+
+    async def scenario() -> None:
+        logging.getLogger("shop").warning("outside")
+        await speak.run()
+
+    run_virtually(app, scenario)
+    assert stream.getvalue().splitlines() == ["- - - outside", "speak - - inside"]
+    handler.setFormatter(logs.JsonFormatter())
+    logging.getLogger("shop").warning("again")
+    assert '"run_id"' not in stream.getvalue().splitlines()[-1]

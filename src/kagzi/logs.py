@@ -35,6 +35,7 @@ FIELDS: Final = (
     "request_id",
     "peer",
 )
+_NOTHING: Final = "-"  # of a field about which there is nothing to say
 # Too talkative below a warning for anybody who did not ask for them.
 _OTHERS: Final = ("asyncio", "grpc", "uvicorn.access")
 _COLOURS: Final = {
@@ -81,7 +82,8 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
 
 class Correlated(logging.Filter):
     """Notes in each record which run and step, which trace and which call it was logged in, also where users' own code
-    logged it. What the record says of that itself stays."""
+    logged it. What the record says of that itself stays. Where there is nothing to note it is "-", so that a format may
+    name any of FIELDS, as in `%(run_id)s`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "run_id"):
@@ -90,6 +92,9 @@ class Correlated(logging.Filter):
             record.trace_id, record.span_id = ids
         if not hasattr(record, "request_id") and (request := current_request()) is not None:
             record.request_id = request
+        for field in FIELDS:
+            if not hasattr(record, field):
+                setattr(record, field, _NOTHING)
         return True
 
 
@@ -151,7 +156,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {
         name: value if isinstance(value, int) else _text(str(value))
         for name, value in found.items()
-        if value is not None
+        if value not in (None, _NOTHING)
     }
 
 

@@ -54,6 +54,10 @@ def test_versions_are_listed_and_the_default_is_chosen(home: Shell) -> None:
     assert rows == taken
     assert home("workflows", "list").out.split("\t")[:3] == ["checkout", "1", "1"]
     assert home("workflows", "show", "nobody").code == 3
+    none = "no worker has ever offered workflow chekout in namespace default; did you mean checkout?"
+    assert none in home("workflows", "show", "chekout").err
+    assert "did you mean checkout?" in home("start", "chekout", "--delay", "1h").err
+    assert none in home("workflows", "show", "chekout").err, "also when there are runs of it"
     # And how its newest runs have done.
     told = shown["report"]
     assert (told["runs"], told["whole"], told["runs_by_status"]) == (2, True, {"PENDING": 1, "COMPLETED": 1})

@@ -45,7 +45,9 @@ def make_app(url: str) -> Kagzi:
     return app
 
 
-async def start(engine: LocalEngine, workflow: str, input: bytes = b"[]", id: str | None = None) -> str:
+async def start(
+    engine: LocalEngine, workflow: str, input: bytes = b"[]", id: str | None = None, version: str | None = None
+) -> str:
     started = await engine.workflows.start(
         StartRun(
             namespace="default",
@@ -53,6 +55,7 @@ async def start(engine: LocalEngine, workflow: str, input: bytes = b"[]", id: st
             workflow_type=workflow,
             task_queue="default",
             external_id=id,
+            version=version,
             input=input,
         )
     )

@@ -220,7 +220,8 @@ OURS: dict[str, str] = {
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
         "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 57 superseded_by ?string, "
         "58 incarnation int32, 59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
-        "62 tags map<string,string>, 63 limit_key ?string, 64 scheduled_for_us ?int64, 66 former_id ?string, "
+        "62 tags map<string,string>, 63 limit_key ?string, 64 scheduled_for_us ?int64, 80 timezone ?string, "
+        "66 former_id ?string, "
         "67 cancel_deadline_us ?int64, 68 lease_expires_at_us ?int64, 69 seed_run_id ?string, "
         "70 parent_step_attempt_id ?string, 71 debounced DebouncedStarts"
     ),
@@ -365,7 +366,7 @@ OURS: dict[str, str] = {
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
         "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, "
         "23 signals *Signal, 24 signals_complete bool, 25 incarnation int32, 26 depth int32, 27 limited bool, "
-        "28 scheduled_for_us ?int64, "
+        "28 scheduled_for_us ?int64, 33 timezone ?string, "
         "30 executions_before int32, 32 woken ?string"
     ),
     "StepRecord": (

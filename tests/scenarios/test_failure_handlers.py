@@ -234,3 +234,24 @@ async def test_what_cannot_handle_failures_is_refused_at_once(home: str) -> None
     whole(right.fn)
     with pytest.raises(InvalidRequest, match=r"of all failures with version '1' already .* needs another version"):
         whole(right.fn)
+
+
+async def test_a_handler_that_no_worker_has_offered_is_told_when_a_worker_registers(
+    home: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Kagzi(home)
+
+    @app.workflow
+    async def notify_ops(failed: FailedRun) -> None: ...
+
+    @app.workflow(on_failure="notify_opps")
+    async def checkout() -> None: ...
+
+    @app.workflow(on_failure="notify_ops", queue="slow")
+    async def refund() -> None: ...
+
+    async with app, app.worker() as worker:
+        told = [line for line in caplog.messages if line.startswith("on_failure of workflow")]
+        nobody = "on_failure of workflow checkout is 'notify_opps', which no worker has offered in namespace default"
+        assert told == [f"{nobody}; did you mean 'notify_ops'?"]
+        assert worker.settings.queues == ("default", "slow"), "as the workflows name them"

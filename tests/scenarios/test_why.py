@@ -22,7 +22,7 @@ async def test_the_sentence_follows_a_run_from_its_queue_to_its_end(home: str) -
 
     @app.workflow(name="approval")
     async def approval() -> bool:
-        return await kagzi.wait_signal("approved", bool)
+        return await kagzi.wait_signal("approved", bool, timeout="3d", default=False)
 
     engine = connect(home)
     await engine.open()
@@ -34,7 +34,10 @@ async def test_the_sentence_follows_a_run_from_its_queue_to_its_end(home: str) -
                 async with asyncio.timeout(60):
                     while (await engine.workflows.get("default", run.id)).status is not RunStatus.SLEEPING:
                         await asyncio.sleep(0.02)
-                assert str(await _explained(engine, run.id)).startswith("Waiting for signal approved since ")
+                waits = str(await _explained(engine, run.id))
+                assert waits.startswith("Waiting for signal approved since ")
+                assert ", until " in waits
+                assert waits.endswith(", then default.")
                 await run.signal("approved", True)
                 assert await run.result(timeout=60) is True
             assert await _explained(engine, run.id) is None

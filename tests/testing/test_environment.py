@@ -58,7 +58,7 @@ def test_a_run_that_no_worker_takes_is_a_deadlock_that_says_so() -> None:
     order = app.find_workflow("order", "1")
     assert order is not None
     with pytest.raises(Deadlock, match=r"order .* PENDING in queue 'shop'.*serves 'default'"):
-        run_virtually(app, order.run)
+        run_virtually(app, order.run, queues=("default",))
     assert run_virtually(app, order.run, queues=("shop",)) is None
 
 

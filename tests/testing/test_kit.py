@@ -106,6 +106,31 @@ def test_schedules_fire_as_time_passes(kagzi_env: Environment) -> None:
     assert len(kagzi_env.runs(trial)) == 3
 
 
+def clock() -> tuple[Kagzi, list[str]]:
+    """An app that declares a schedule, in a queue that only its workflow names, and the moments it fired for."""
+    app, told = Kagzi("memory://"), []
+
+    @app.workflow(queue="reports", schedule=kagzi.Cron("0 6 * * *", tz="Asia/Kolkata"))
+    async def morning() -> None:
+        told.append(str(kagzi.scheduled_for()))
+
+    return app, told
+
+
+def test_schedules_in_code_fire_as_time_passes(kagzi_env: Environment) -> None:
+    app, told = clock()
+    kagzi_env.use(app)
+    kagzi_env.advance("3d")
+    assert [each[11:] for each in told] == ["06:00:00+05:30"] * 3
+    app, told = clock()
+
+    async def scenario() -> None:
+        await kagzi.sleep("30d")
+
+    kagzi.testing.run_virtually(app, scenario)
+    assert len(told) == 30
+
+
 def test_mocks_end_with_their_block_and_have_been_called_by_then(kagzi_env: Environment) -> None:
     with kagzi_env.mock(pack, side_effect=ValueError("no boxes")):
         run = kagzi_env.start(approved, "book")

@@ -134,7 +134,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     family: bool = False
     depth: int = 0  # generations above it
     handles_run_id: str | None = None  # the failed run that this one, or one above it, was started for
-    scheduled_for: Instant | None = None  # the firing of a schedule that this run is
+    scheduled_for: Instant | None = None  # the firing of a schedule that this run is, or when somebody has triggered it
+    timezone: str | None = None  # of that schedule
     failed_input: bytes | None = None  # of a failure handler: what the failed run was given
     incarnation: int = 0  # how often it has begun anew (ContinueRun)
     executions_before: int = 0  # of `executions`, those before it did so last

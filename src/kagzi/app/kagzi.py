@@ -22,7 +22,6 @@ from kagzi.core.declaration import Declaration
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failure import Redact
 from kagzi.core.instant import SECOND
-from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.options import names_its_options
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
@@ -93,7 +92,7 @@ class Kagzi(Client):
     async def worker(
         self,
         *,
-        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        queues: Sequence[str] | None = None,
         concurrency: int = 100,
         threads: int = 32,
         step_processes: int | None = None,
@@ -101,7 +100,10 @@ class Kagzi(Client):
         adopt: bool = True,
         strict: bool = False,
     ) -> AsyncIterator[Worker]:
-        """A worker inside this process, for as long as the block lasts: `async with app, app.worker(): ...`."""
+        """A worker inside this process, for as long as the block lasts: `async with app, app.worker(): ...`.
+
+        It serves the `queues`; without them `default`, and those that the workflows of this app name.
+        """
         settings = self._worker_settings(
             queues=queues,
             concurrency=concurrency,
@@ -120,7 +122,7 @@ class Kagzi(Client):
     def run_worker(
         self,
         *,
-        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        queues: Sequence[str] | None = None,
         concurrency: int = 100,
         threads: int = 32,
         step_processes: int | None = None,
@@ -217,7 +219,7 @@ class Kagzi(Client):
         /,
         *,
         worker: bool = False,
-        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        queues: Sequence[str] | None = None,
         concurrency: int = 100,
         threads: int = 32,
         step_processes: int | None = None,
@@ -300,7 +302,7 @@ class Kagzi(Client):
     def _worker_settings(
         self,
         *,
-        queues: Sequence[str],
+        queues: Sequence[str] | None,
         concurrency: int,
         threads: int,
         step_processes: int | None,
@@ -309,7 +311,7 @@ class Kagzi(Client):
         strict: bool,
     ) -> WorkerSettings:
         """Returns the settings of a worker, checked before anything is connected to."""
-        names = checked_queues(queues)
+        names = self.queues_named() if queues is None else checked_queues(queues)
         check_count(concurrency, "concurrency")
         check_count(threads, "threads")
         if step_processes is not None:

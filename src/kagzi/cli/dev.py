@@ -38,7 +38,12 @@ _NOT_OURS: Final = frozenset({"node_modules", "site-packages", "__pycache__", "b
 @click.command(short_help="Server, worker and dashboard in one, for developing.")
 @click.argument("app", required=False)
 @click.option(
-    "-q", "--queue", "queues", multiple=True, metavar="NAME", help="A queue to serve; may be repeated. [default]"
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="A queue to serve; may be repeated. [default, and those that the workflows name]",
 )
 @click.option(
     "--http-port",

@@ -179,9 +179,9 @@ async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | 
             output.note(f"this joins run {started.run_id}, which has not begun")
         elif started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
-        elif started.note:
-            output.note(started.note)
         else:
+            if started.note:
+                output.note(started.note)
             await note_if_nobody_comes(engine, place, found)
         if wait:
             output.note(f"run {started.run_id} is stored in {place}; waiting for it")

@@ -31,7 +31,12 @@ def _processes(value: str | int) -> int:
 @click.command(short_help="Execute the workflows of an app.")
 @click.argument("app", required=False)
 @click.option(
-    "-q", "--queue", "queues", multiple=True, metavar="NAME", help="A queue to serve; may be repeated. [default]"
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="A queue to serve; may be repeated. [default, and those that the workflows name]",
 )
 @click.option("-c", "--concurrency", type=int, default=100, show_default=True, help="How many runs to drive at once.")
 @click.option("--threads", type=int, default=32, show_default=True, help="How many `def` steps to run at once.")
@@ -91,7 +96,7 @@ def worker(
     with contextlib.nullcontext() if ours is None else ours.telling():
         code = _work(
             app=app,
-            queues=queues or ("default",),
+            queues=queues,
             concurrency=concurrency,
             threads=threads,
             step_processes=step_processes,
@@ -142,7 +147,7 @@ def _work(
     place = default_url(settings) if found.url is None else found.url
     log.info("runs live in namespace %s of %s", found.namespace, mask_url(place))
     found.run_worker(
-        queues=queues,
+        queues=queues or None,
         concurrency=concurrency,
         threads=threads,
         step_processes=step_processes,

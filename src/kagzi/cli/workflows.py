@@ -89,9 +89,14 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
     kagzi workflows show checkout --version 2 --json
     """
     loaded = quiet_home(url, namespace)
-    found, report = run(_describe(loaded, workflow, version))
+    found, report, none = run(_describe(loaded, workflow, version))
     if json:
-        output.document(output.plain(interface_document(found)) | {"report": report_document(report)})
+        told = interface_document(found or WorkflowInterface(workflow_type=workflow))
+        output.document(output.plain(told) | {"report": report_document(report), "offered": found is not None})
+        return
+    if found is None:
+        output.note(f"{none}. Somebody has started runs of it all the same")
+        _show_report(report)
         return
     parameters = read_parameters(found.input_schema)
     if sys.stdout.isatty():
@@ -206,13 +211,17 @@ async def _list(loaded: Loaded) -> Versions:
         return await engine.versions.list(loaded.settings.namespace)
 
 
-async def _describe(loaded: Loaded, workflow: str, version: str | None) -> tuple[WorkflowInterface, WorkflowReport]:
+async def _describe(
+    loaded: Loaded, workflow: str, version: str | None
+) -> tuple[WorkflowInterface | None, WorkflowReport, str]:
+    """Returns what a worker says of a workflow, how its runs have done, and why there is none although there are runs
+    of it."""
     namespace = loaded.settings.namespace
     async with engine_of(loaded) as engine:
         report = await engine.versions.report(namespace, workflow)
         try:
-            return await engine.versions.describe(namespace, workflow, version), report
-        except NotFound:
+            return await engine.versions.describe(namespace, workflow, version), report, ""
+        except NotFound as error:
             if not report.runs or version is not None:
                 raise
-            return WorkflowInterface(workflow_type=workflow), report  # no worker has offered it; its runs are there
+            return None, report, str(error)

@@ -105,3 +105,10 @@ class Run(Struct, frozen=True, kw_only=True):
     joins: int = 0  # how many starts have joined it after the one that has made it
     joined_at: Instant | None = None  # when the last of them did
     joined_by: str | None = None  # the run id that the last of them would have had
+    timezone: str | None = None  # of the schedule that has started it
+
+    @property
+    def fired_for(self) -> Instant | None:
+        """The firing of its schedule that it is, or when somebody has triggered it; None if no schedule has started
+        it. `fired_for` in the fragments.sql of both stores says it, too."""
+        return self.created_at if self.scheduled_for is None and self.timezone is not None else self.scheduled_for

@@ -20,6 +20,8 @@ from kagzi.core.run import CLAIMABLE, Run, RunStatus
 # What `ParkRun.waiting_for` says beside signals and children if nothing else ends the wait: the moment for which the
 # run is parked is one to look whether somebody forgot to tell it, and to hasten that changes nothing.
 NEWS_ALONE: Final = "n:*"
+# What it says if the wait for a signal ends with a default at the moment for which the run is parked.
+THEN_DEFAULT: Final = "n:default"
 WAKE: Final = "@wake"  # the row of a wake that has fired no timer: it has only brought the next attempts of steps near
 
 

@@ -17,6 +17,7 @@ from kagzi.core.instant import SECOND, Instant, Span, to_datetime
 from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.core.signal import awaits_signal
 from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.wake import NEWS_ALONE, THEN_DEFAULT
 from kagzi.core.worker import Worker, WorkerStatus
 
 SUSPECT_CRASHES: Final = 2  # lost workers in a row from which on a sentence speaks of them
@@ -118,7 +119,9 @@ def _waiting(run: Run, steps: Sequence[Step] | None, until: Instant, now: Instan
         ends = [] if steps is None else [step.finished_at for step in steps if step.finished_at is not None]
         since = None if steps is None else max(ends, default=run.started_at)
         waited = "" if since is None else f" since {_moment(since)} ({_ago(since, now)})"
-        return f"Waiting for {_awaited(run.waiting_for)}{waited}.{_not_awaited(run.waiting_for, untaken)}"
+        end = "" if NEWS_ALONE in run.waiting_for else f", until {_at(until, now)}"
+        default = ", then default" if THEN_DEFAULT in run.waiting_for else ""
+        return f"Waiting for {_awaited(run.waiting_for)}{waited}{end}{default}.{_not_awaited(run.waiting_for, untaken)}"
     if steps is None:
         return f"Parked until {_at(until, now)}."
     if (retry := _next_retry(steps, now)) is not None:

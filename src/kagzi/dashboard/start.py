@@ -97,7 +97,7 @@ async def _form(
     else:
         fields = fields_of(parameters, values or {}, wrong)
     offered = [each for each in known if each.workflow_type == workflow]
-    told = None if interface is None else interface.defaults.queue
+    queue = _queue_of(offered, version, (None if interface is None else interface.defaults.queue) or DEFAULT_QUEUE)
     return await page(
         call,
         "start.html",
@@ -117,11 +117,7 @@ async def _form(
         id=None if sent is None else sent.id,
         limit_key=None if sent is None else sent.limit_key,
         asks_key=interface is not None and _asks_key(call, interface),
-        queue=sent.queue
-        if sent is not None
-        else like.task_queue
-        if like is not None
-        else told or _queue_of(offered, version),
+        queue=sent.queue if sent is not None else like.task_queue if like is not None else queue,
         queues=sorted({queue for each in offered for queue in each.queues}),
         choices=_choices(known),
     )
@@ -133,12 +129,13 @@ def _asks_key(call: Call[Any, Any], interface: WorkflowInterface) -> bool:
     return key == MADE_BY_CODE or (key is not None and call.codec is not None)
 
 
-def _queue_of(offered: list[WorkflowVersion], version: str | None) -> str:
-    """Returns the queue in which workers have offered a workflow: a run that waits elsewhere would wait for ever."""
+def _queue_of(offered: list[WorkflowVersion], version: str | None, told: str) -> str:
+    """Returns the queue that the code of a workflow names, unless workers offer it elsewhere alone: a run would wait
+    for ever."""
     for each in offered:
         if each.queues and (each.version == version if version is not None else each.default):
-            return DEFAULT_QUEUE if DEFAULT_QUEUE in each.queues else each.queues[0]
-    return DEFAULT_QUEUE
+            return told if told in each.queues else each.queues[0]
+    return told
 
 
 def _choices(known: tuple[WorkflowVersion, ...]) -> list[Choice]:

@@ -76,11 +76,11 @@ class VersionRegistry:
         resolved = await self.resolve(start.namespace, start.workflow_type, start.version)
         if len(start.input) > READ_AT_ONCE:
             return await asyncio.to_thread(with_defaults, start, resolved), ""
-        return with_defaults(start, resolved), "" if resolved.known else await self._doubt(start)
+        return with_defaults(start, resolved), "" if resolved.known else await self._doubt(start, resolved.version)
 
-    async def _doubt(self, start: StartRun) -> str:
+    async def _doubt(self, start: StartRun, version: str) -> str:
         """Returns what to say of a start by a name that no worker has offered: one may come, or the name is wrong."""
-        name, version = start.workflow_type, start.version
+        name = start.workflow_type
         known = (await self.list(start.namespace)).items
         offered = [each for each in known if each.first_seen_at is not None]
         versions = [each.version or "every" for each in offered if each.workflow_type == name]
@@ -89,8 +89,13 @@ class VersionRegistry:
                 f"no worker has offered version {version} of workflow {name}; known are {', '.join(versions[:_NAMED])}"
             )
         said = f"no worker has offered workflow {name} in namespace {start.namespace}, so the run waits until one does"
-        meant = alike(name, (each.workflow_type for each in offered))
-        return said if meant is None else f"{said}; did you mean {meant}?"
+        return said + await self._meant(start.namespace, name)
+
+    async def _meant(self, namespace: str, name: str) -> str:
+        """Returns the end of a sentence about a workflow that is not there: which one may be meant."""
+        offered = [each for each in (await self.list(namespace)).items if each.first_seen_at is not None]
+        meant = alike(name, (each.workflow_type for each in offered if each.workflow_type != name))
+        return "" if meant is None else f"; did you mean {meant}?"
 
     def _looked_up(self, namespace: str, workflow_type: str, version: str | None) -> Resolved | None:
         """Returns what was looked up within the last second."""
@@ -151,7 +156,8 @@ class VersionRegistry:
         found = await self._store.versions.read_interface(namespace, workflow_type, wanted)
         if found is None:
             of = f"workflow {workflow_type}" if version is None else f"version {version} of workflow {workflow_type}"
-            raise NotFound(f"no worker has ever offered {of} in namespace {namespace}")
+            said = f"no worker has ever offered {of} in namespace {namespace}"
+            raise NotFound(said + await self._meant(namespace, workflow_type))
         return found
 
     async def report(self, namespace: str, workflow_type: str | None = None) -> WorkflowReport:

@@ -18,6 +18,7 @@ from kagzi.api.workers import (
     Registration,
     RunNews,
 )
+from kagzi.core.alike import alike
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_id, check_name
@@ -76,13 +77,13 @@ class Workers:
             if registration.queue_limit is not None or registration.type_limits or registration.limits:
                 # Strict from the answer on: a worker that declares a limit is handed nothing beyond it.
                 await self._declare_limits(registration.namespace)
-        warnings: tuple[str, ...] = ()
+        warnings = await self._unknown_handlers(registration)
         if registration.schedules:
             # In transactions of their own: they lock templates, which are rows of runs.
             try:
-                warnings = await self._schedules.declare(registration)
+                warnings += await self._schedules.declare(registration)
             except Unavailable as error:
-                warnings = (f"schedules in code wait for the worker's next look at them: {error}",)
+                warnings += (f"schedules in code wait for the worker's next look at them: {error}",)
         return Registered(
             lease=self._settings.lease,
             heartbeat=self._settings.heartbeat_every,
@@ -91,6 +92,21 @@ class Workers:
             schedules=len(registration.schedules),
             warnings=warnings,
         )
+
+    async def _unknown_handlers(self, registration: Registration) -> tuple[str, ...]:
+        """Warns of workflows that are to handle failures and that no worker has offered: the name may be wrong, and
+        nobody would hear of a failure."""
+        own = {offered.name for offered in registration.types}
+        handlers = {each.defaults.on_failure: each.workflow_type for each in registration.interfaces}
+        warnings = []
+        for handler in sorted({name for name in handlers if name is not None and name not in own}):
+            if not (await self._store.versions.resolve(registration.namespace, handler)).known:
+                meant = alike(handler, own)
+                warnings.append(
+                    f"on_failure of workflow {handlers[handler]} is {handler!r}, which no worker has offered in "
+                    f"namespace {registration.namespace}{'' if meant is None else f'; did you mean {meant!r}?'}"
+                )
+        return tuple(warnings)
 
     async def poll(self, poll: Poll) -> Polled:
         check_poll(poll)

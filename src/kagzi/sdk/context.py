@@ -16,6 +16,7 @@ from random import Random
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
@@ -108,9 +109,11 @@ def _now() -> Instant:
 
 
 def scheduled_for() -> datetime | None:
-    """In a workflow: the instant its schedule fired it for, however late it began, in UTC; None if no schedule did.
+    """In a workflow: the moment its schedule fired it for, however late it began, in the zone of the schedule; None if
+    no schedule did.
 
-    A retry and a backfill are for the same instant as what they repeat. Give it to steps as an argument.
+    Of a run that somebody has triggered it is the moment of the trigger. A retry and a backfill are for the same moment
+    as what they repeat. Give it to steps as an argument.
     """
     execution = _execution()
     if execution is None:
@@ -120,7 +123,10 @@ def scheduled_for() -> datetime | None:
                 "kagzi.scheduled_for() is for workflows; give what it returns to the step as an argument"
             )
         return None
-    return None if (moment := execution.run.scheduled_for) is None else to_datetime(moment)
+    if (moment := execution.run.scheduled_for) is None:
+        return None
+    zone = execution.run.timezone
+    return to_datetime(moment) if zone is None else to_datetime(moment).astimezone(ZoneInfo(zone))
 
 
 def events() -> int:

@@ -148,7 +148,8 @@ def map(
 
     `fn` is a step, a workflow or any function that gives something to await. At most `limit` branches run at once, and
     they start in the order of the items. `key` names the branch of an item (`map[u-7]/render`), so that its results are
-    found again when items are added or reordered under a live run. Returns the results in the order of the items.
+    found again when items are added or reordered under a live run; items of one key are numbered (`map[u-7]#2`), as
+    calls with `.options(key=)` are. Returns the results in the order of the items.
     """
     _check_choice(on_error, "on_error", ("fail_fast", "collect_all"))
     if not callable(fn):
@@ -315,11 +316,7 @@ def _is_one_call(fn: Any) -> bool:
 
 
 def _keys(items: list[Any], key: Callable[[Any], str]) -> list[str]:
-    keys = [check_name(key(item), "key of an item") for item in items]
-    if len(set(keys)) < len(keys):
-        twice = next(one for one in keys if keys.count(one) > 1)
-        raise InvalidRequest(f"two items of map() have the key {twice!r:.100}; each needs one of its own")
-    return keys
+    return [check_name(key(item), "key of an item") for item in items]
 
 
 def _beginning(call: Any) -> Callable[[], Coroutine[Any, Any, Any]]:

@@ -66,6 +66,7 @@ class History(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     seed_run_id: str | None = None
     scheduled_for: Instant | None = None
+    timezone: str | None = None
     failed_input: str | Payload | None = None
     steps: tuple[RecordedStep, ...] = ()
 
@@ -114,7 +115,8 @@ async def export_history(engine: Engine, run: Run) -> History:
         incarnation=run.incarnation,
         attempts=run.attempts,
         seed_run_id=run.seed_run_id,
-        scheduled_for=run.scheduled_for,
+        scheduled_for=run.fired_for,
+        timezone=run.timezone,
         failed_input=failed_input,
         # What a retry of the run, or a beginning anew, has set aside is no part of it.
         steps=tuple([_recorded(step) for step in in_order(steps) if "~" not in step.step_id]),

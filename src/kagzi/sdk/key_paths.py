@@ -101,4 +101,4 @@ def _named(cls: type[Any], part: str, fields: Mapping[str, tuple[str, Any]]) -> 
         return None  # a property, of which only Python knows
     alike = difflib.get_close_matches(part, fields, n=1)
     meant = f"; did you mean {alike[0]!r}?" if alike else ""
-    raise KeyError(f"{show_type(cls)} has no {part!r}{meant}")
+    raise KeyError(f"{cls.__name__} has no {part!r}{meant}")

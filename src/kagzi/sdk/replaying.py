@@ -69,6 +69,7 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
         attempts=recorded.attempts,
         origin_run_id=recorded.seed_run_id,
         scheduled_for=recorded.scheduled_for,
+        timezone=recorded.timezone,
         incarnation=recorded.incarnation,
     )
     execution = ComparedExecution(run, events)

@@ -75,7 +75,8 @@ def _waiting(name: str, type: Any, timeout: Duration | None, default: Any, calle
 
 async def _wait(loop: WorkflowLoop, call: Made, name: str, reader: Signature, span: Span | None, default: Any) -> Any:
     loop.unawaited.strike(call)
-    signal = calls.wait_signal(loop.execution, name, reader.decode_result)
+    told = span if default is not _MISSING and default is not _MISSING_VALUE else None
+    signal = calls.wait_signal(loop.execution, name, reader.decode_result, told)
     if span is None:
         return await signal
     try:

@@ -31,7 +31,6 @@ from kagzi.store.protocol.changes import Applied
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.environment import virtual_engine, virtual_worker
-from kagzi.testing.kit import _queues_of
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.stillness import unless_stuck
 from kagzi.testing.virtual import VirtualLoop
@@ -233,7 +232,7 @@ class _Trial:
         """The life of a process."""
         app = self._app
         ids = RandomIds(self._clock.now, entropy=self._random.randbytes)
-        queues = _queues_of(app)
+        queues = app.queues_named()
         engine = virtual_engine(_CrashingStore(self._store, self), self._clock, ids)
         await engine.open()
         for dead in self._workers:

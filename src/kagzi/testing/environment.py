@@ -21,7 +21,6 @@ from typing import TypeVar
 from kagzi.app import Kagzi
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND
-from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.options import names_its_options
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
@@ -51,24 +50,26 @@ def run_virtually(
     main: Callable[[], Awaitable[T]],
     *,
     seed: int = 0,
-    queues: tuple[str, ...] = (DEFAULT_QUEUE,),
+    queues: tuple[str, ...] | None = None,
     concurrency: int = 100,
 ) -> T:
     """Open the app on an engine in memory with a worker beside it, await `main()` on virtual time, return its result.
 
-    Ids and jitter come from `seed`, so a test that fails once fails every time. `def` steps run without threads. If
-    everything waits for something that cannot happen, `Deadlock` says what is still there.
+    The worker serves `queues`; without them `default`, and those that the workflows name. Schedules that the code
+    declares fire as time passes. Ids and jitter come from `seed`, so a test that fails once fails every time. `def`
+    steps run without threads. If everything waits for something that cannot happen, `Deadlock` says what is there.
     """
     clock = VirtualClock()
     ids = RandomIds(clock.now, entropy=Random(seed).randbytes)
+    served = app.queues_named() if queues is None else queues
 
     async def scenario() -> T:
         async with virtual_engine(SqliteStore(None, now=clock.now, inline=True), clock, ids) as engine:
             await app.open(engine)
             try:
-                worker = virtual_worker(engine, app, clock, ids, queues=queues, concurrency=concurrency)
+                worker = virtual_worker(engine, app, clock, ids, queues=served, concurrency=concurrency)
                 async with app.resources(), worker:
-                    return await unless_stuck(main(), engine, namespace=app.namespace, queues=queues)
+                    return await unless_stuck(main(), engine, namespace=app.namespace, queues=served)
             finally:
                 await app.close()
 
@@ -97,6 +98,8 @@ def virtual_worker(
         threads=0,
         poll_wait=_DAY,
         strict=strict,
+        schedules=app.declared_schedules(),
+        schedules_again=_DAY,
         limits=app.declared_limits(),
         blocking_calls=app.settings.worker_blocking_calls,
     )

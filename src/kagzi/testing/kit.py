@@ -26,7 +26,7 @@ from kagzi.app import Kagzi
 from kagzi.clock import SystemClock
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.instant import SECOND, to_datetime
-from kagzi.core.limits import DEFAULT_QUEUE, PAGE_SIZE, check_name
+from kagzi.core.limits import PAGE_SIZE, check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind
@@ -170,7 +170,7 @@ class Environment:
         if id(app) in self._apps:
             raise InvalidRequest("this app is used here already; say its queues before anything is started")
         if queues is None:
-            queues = _queues_of(app)
+            queues = app.queues_named()
         await self._home.open(app, tuple(check_name(queue, "queue") for queue in queues), concurrency)
         self._apps[id(app)] = app
 
@@ -330,10 +330,6 @@ class AsyncRun(Handle[R]):
 
 def _names(steps: tuple[StepRecord, ...]) -> list[str]:
     return [step.name for step in steps if step.completed_seq is not None and step.kind is not StepKind.CANCEL]
-
-
-def _queues_of(app: Kagzi) -> tuple[str, ...]:
-    return (DEFAULT_QUEUE, *sorted({each.queue for each in app._workflows.values() if each.queue} - {DEFAULT_QUEUE}))
 
 
 class _Virtual:

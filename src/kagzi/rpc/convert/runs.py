@@ -351,6 +351,7 @@ def run_to_wire(run: Run) -> pb.Workflow:
         schedule_id=run.schedule_id,
         seed_run_id=run.seed_run_id,
         scheduled_for_us=run.scheduled_for,
+        timezone=run.timezone,
         debounced=None if run.debounce_key is None else _debounced(run, run.debounce_key),
         **_SHOWN.to_wire(run),
     )
@@ -402,6 +403,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         schedule_id=workflow.schedule_id or None,
         seed_run_id=workflow.seed_run_id or None,
         scheduled_for=workflow.scheduled_for_us if workflow.HasField("scheduled_for_us") else None,
+        timezone=workflow.timezone or None,
         debounce_key=None if debounced is None else debounced.key,
         joins=0 if debounced is None else debounced.joins,
         joined_at=None if debounced is None or not debounced.joins else debounced.joined_at_us,

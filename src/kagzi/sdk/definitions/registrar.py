@@ -17,7 +17,7 @@ from kagzi.api.transactions import check_body
 from kagzi.core.duration import Duration
 from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun
 from kagzi.core.failure import Redact
-from kagzi.core.limits import check_name
+from kagzi.core.limits import DEFAULT_QUEUE, check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
 from kagzi.core.versions import WorkflowInterface
@@ -107,9 +107,11 @@ class Registrar:
             return self.standalone if version == self.standalone.version else None
         return self._workflows.get((name, version))
 
-    def queues_named(self) -> set[str]:
-        """Returns the queues that `@app.workflow(queue=...)` names."""
-        return {workflow.queue for workflow in self._workflows.values() if workflow.queue is not None}
+    def queues_named(self) -> tuple[str, ...]:
+        """Returns the queues that a worker serves which is not told any: `default`, and those that
+        `@app.workflow(queue=...)` names."""
+        named = {workflow.queue for workflow in self._workflows.values() if workflow.queue is not None}
+        return (DEFAULT_QUEUE, *sorted(named - {DEFAULT_QUEUE}))
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
         """Returns the workflows and versions that a worker of this app can run."""

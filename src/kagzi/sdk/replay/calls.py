@@ -91,13 +91,18 @@ def call_inline(execution: Execution, name: str, begin: Callable[..., Coroutine[
     return unawaited.watch(begin(*args), name, sys._getframe(2))
 
 
-def wait_signal(execution: Execution, name: str, decode: Callable[[bytes], Any]) -> Coroutine[Any, Any, Any]:
-    """Waits for a signal of this name; its value is what `decode` makes of it."""
+def wait_signal(
+    execution: Execution, name: str, decode: Callable[[bytes], Any], default_after: Span | None = None
+) -> Coroutine[Any, Any, Any]:
+    """Waits for a signal of this name; its value is what `decode` makes of it. The caller takes a default
+    `default_after` from now."""
     loop = execution.loop
     if loop.evicting:
         loop.refuse()
     step_id = loop.current_scope().identity("@@" + escape(name))
-    return awaiting(execution, SignalWait(step_id=step_id, name=name, decode=decode, since=loop.now))
+    default_at = None if default_after is None else loop.now + default_after + loop.late  # when its timer is due
+    wait = SignalWait(step_id=step_id, name=name, decode=decode, since=loop.now, default_at=default_at)
+    return awaiting(execution, wait)
 
 
 def child_call(

@@ -63,7 +63,7 @@ from kagzi.core.retry import Retry
 from kagzi.core.run_value import PROGRESS
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
-from kagzi.core.wake import WAKE, Woken
+from kagzi.core.wake import THEN_DEFAULT, WAKE, Woken
 from kagzi.errors import NonDeterminismError, PayloadTooLarge, Unavailable
 from kagzi.sdk.replay import outcome, wait_for
 from kagzi.sdk.replay.children import Children
@@ -350,9 +350,11 @@ class Execution:
     def awaits_children(self) -> bool:
         return self._children is not None and bool(self._children.awaited)
 
-    def waiting_for(self) -> tuple[str, ...]:
-        """Returns what may wake the run beside time, as `ParkRun` says it."""
+    def waiting_for(self, due: Instant | None = None) -> tuple[str, ...]:
+        """Returns what may wake the run beside time, which does at `due`, as `ParkRun` says it."""
         signals = () if self._inbox is None else self._inbox.waiting_for()
+        if due is not None and self._inbox is not None and self._inbox.gives_default(due):
+            signals = (*signals, THEN_DEFAULT)
         return signals if self._children is None else self._children.waiting_for() + signals
 
     @property

@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from kagzi.core.instant import Instant, Span
 from kagzi.core.signal import Signal, awaits_signal
 from kagzi.sdk.replay.waits import SignalWait
 
+_CLOSE: Final[Span] = 10  # a timer is set in seconds, and a moment is a whole number of microseconds
 _MOST_NAMES: Final = 20  # of which a parked run is woken by each; beyond this by any signal
 
 
@@ -59,6 +61,14 @@ class SignalInbox:
         """Returns the names that more calls wait for than signals have arrived here."""
         return tuple(
             sorted(name for name, waits in self._waits.items() if len(waits) > len(self.arrived.get(name, ())))
+        )
+
+    def gives_default(self, at: Instant) -> bool:
+        """Returns whether a wait ends with a default at this moment."""
+        return any(
+            wait.default_at is not None and abs(wait.default_at - at) <= _CLOSE
+            for waits in self._waits.values()
+            for wait in waits
         )
 
     def waiting_for(self) -> tuple[str, ...]:

@@ -132,6 +132,7 @@ class SignalWait(Wait, eq=False, kw_only=True):
 
     decode: Callable[[bytes], Any]
     since: Instant
+    default_at: Instant | None = None  # when its caller takes a default instead
 
     def request(self, execution: Execution) -> None:
         execution.inbox.add_wait(self)

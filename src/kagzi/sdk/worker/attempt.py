@@ -507,7 +507,7 @@ class Attempt:
             return
         if execution.awaits_children and self._waits_for_children(execution, due):
             return
-        waiting_for = execution.waiting_for() if execution.may_await_news else ()
+        waiting_for = execution.waiting_for(due) if execution.may_await_news else ()
         if due is None:
             # Only what arrives can wake it, in the transaction that stores it. Looking now and then is but a net.
             due = self.now() + min(max(RECHECK, (self.now() - execution.loop.now) // 2), _LONGEST_RECHECK)

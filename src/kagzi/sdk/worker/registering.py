@@ -78,10 +78,11 @@ class Registering:
             await self.register()
 
     async def look_at_schedules(self) -> None:
-        """Declares the schedules in code again once a minute, so that the code of a live worker counts when the worker
+        """Declares the schedules in code again and again, so that the code of a live worker counts when the worker
         that declared something is gone."""
+        again = self._settings.schedules_again
         while True:
-            await asyncio.sleep(_SCHEDULES_SECONDS)
+            await asyncio.sleep(_SCHEDULES_SECONDS if again is None else again / SECOND)
             with contextlib.suppress(KagziError):  # the next look is as good
                 self._heed(await self._engine.workers.register(self._registration(look=True)))
 

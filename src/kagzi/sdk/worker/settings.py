@@ -24,4 +24,5 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     payload_limit: int = PAYLOAD_BYTES
     labels: dict[str, str] = {}  # what its row tells people
     schedules: tuple[Declaration, ...] = ()  # what the app's code declares
+    schedules_again: Span | None = None  # how often it declares them again; None: once a minute
     limits: tuple[DeclaredLimit, ...] = ()  # the same

@@ -290,7 +290,9 @@ class TestTriggersAndBackfills:
             assert not isinstance(triggered, Conflict)
             assert (triggered.run_id, triggered.status) == (run_id, RunStatus.PENDING)
         claims = await bench.claims()
-        assert [(claim.scheduled_for, claim.external_id) for claim in claims] == [(None, None)] * 2
+        made_at = [(await bench.run(claim.run_id)).created_at for claim in claims]
+        assert [claim.scheduled_for for claim in claims] == made_at, "the moment of the trigger"
+        assert [(claim.timezone, claim.external_id) for claim in claims] == [(found.timezone, None)] * 2
         assert claims[0].input == b"x" * 5000
         after = await look(bench, found)
         assert (after.total_runs, after.last_run_id, after.last_fired_at) == (2, run_ids[1], bench.now())

@@ -7,9 +7,9 @@ import pytest
 from kagzi.api.admin import WorkerFilter
 from kagzi.api.operations import CancelRun, CompleteRun, ParkRun, RetryRun, SendSignal
 from kagzi.core.failure import Failure
-from kagzi.core.instant import SECOND
+from kagzi.core.instant import SECOND, to_datetime
 from kagzi.core.run import RunStatus
-from kagzi.core.wake import NEWS_ALONE, awaits_moment
+from kagzi.core.wake import NEWS_ALONE, THEN_DEFAULT, awaits_moment
 from kagzi.core.why import why
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
@@ -89,17 +89,26 @@ class TestWhy:
         assert said.startswith("Sleeping until ")
         assert said.endswith(" UTC (in 1h).")
 
-    @pytest.mark.parametrize("alone", [(), (NEWS_ALONE,)], ids=["with a timeout", "alone"])
-    async def test_a_wait_for_signals(self, bench: Bench, alone: tuple[str, ...]) -> None:
+    @pytest.mark.parametrize(
+        ("beside", "until"),
+        [
+            ((), ", until {} (in 58m 30s)."),
+            ((THEN_DEFAULT,), ", until {} (in 58m 30s), then default."),
+            ((NEWS_ALONE,), "."),
+        ],
+        ids=["with a timeout", "with a default", "alone"],
+    )
+    async def test_a_wait_for_signals(self, bench: Bench, beside: tuple[str, ...], until: str) -> None:
         claim = await bench.started_claim()
-        waits = ("s:approved", "s:denied", *alone)
+        waits, alone = ("s:approved", "s:denied", *beside), NEWS_ALONE in beside
         park = ParkRun(available_at=bench.now() + HOUR, inbox_seq=0, waiting_for=waits)
         await bench.done(claim, bench.completed("charge", 1), park)
         bench.clock.advance(90 * SECOND)
         said = await sentence(bench, claim.run_id)
         assert said is not None
         assert said.startswith("Waiting for signals approved or denied since ")
-        assert said.endswith(" UTC (1m 30s).")
+        moment = to_datetime(bench.now() + HOUR - 90 * SECOND).strftime("%Y-%m-%d %H:%M:%S UTC")
+        assert said.endswith(" UTC (1m 30s)" + until.format(moment))
         # To wake it is offered if, and only if, it ends the wait.
         offered = awaits_moment(await bench.run(claim.run_id), bench.now())
         answer = await bench.store.work.wake(NAMESPACE, claim.run_id)

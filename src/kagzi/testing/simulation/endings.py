@@ -103,9 +103,9 @@ def _judge_firing(world: World, run: Run, row: RunRow) -> None:
     if run.status is RunStatus.CANCELLED:
         _judge_cancelled(world, run, row)
         return
-    seconds = (row.scheduled_for or 0) // SECOND
+    seconds = (run.fired_for or 0) // SECOND
     if run.status is not (RunStatus.COMPLETED if seconds % 11 else RunStatus.FAILED) and CANCEL not in row.events:
-        raise Violation(f"run {run.run_id}, which was fired for {row.scheduled_for}, is {run.status}")
+        raise Violation(f"run {run.run_id}, which was fired for {run.fired_for}, is {run.status}")
     _judge_replay(world, run, row)
 
 
@@ -218,7 +218,8 @@ def _replay(run: Run, history: tuple[Step, ...]) -> dict[str, bytes]:
         run.started_at,
         executions=1,  # no code has been here before
         origin_run_id=run.seed_run_id,
-        scheduled_for=run.scheduled_for,
+        scheduled_for=run.fired_for,
+        timezone=run.timezone,
         incarnation=run.incarnation,
     )
     execution = _Replay(

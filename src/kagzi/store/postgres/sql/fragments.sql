@@ -112,10 +112,14 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
 -- What a worker has to know of a run it has claimed, beside its history.
 {r}.run_id, {r}.workflow_type, {r}.version, {r}.task_queue, {r}.external_id, {r}.input, {r}.started_at,
            {r}.lease_length, {r}.attempts, {r}.executions, {r}.crashes, {r}.inbox_seq, {r}.token,
-           {r}.cancel_requested, {r}.origin_run_id, {r}.scheduled_for,
+           {r}.cancel_requested, {r}.origin_run_id, {{fired_for({r})}} AS scheduled_for, {r}.timezone,
            {r}.has_children IS TRUE OR coalesce({r}.parent_policy, 'none') <> 'none' AS family,
            coalesce({r}.depth, 0) AS depth, {r}.handles_run_id, coalesce({r}.incarnation, 0) AS incarnation,
            coalesce({r}.executions_before, 0) AS executions_before, {r}.woken, {{carried_to_worker({r})}}
+
+-- fragment: fired_for(r)
+-- The moment for which a schedule has fired a run, which alone have a zone: its firing, else when somebody has triggered it.
+coalesce({r}.scheduled_for, CASE WHEN {r}.timezone IS NOT NULL THEN {r}.created_at END)
 
 -- fragment: claimed_before
 -- What this very poll has claimed before: its first answer was lost, so for the worker the lease begins now. Whether it is
@@ -158,7 +162,8 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        coalesce(r.depth, 0) AS depth, r.handles_run_id, r.superseded_by, r.former_id,
        coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
        r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, r.parent_attempt,
-       r.debounce_key, coalesce(r.joins, 0) AS joins, r.joined_at, r.joined_by, {{carried_to_people(r)}}
+       r.debounce_key, coalesce(r.joins, 0) AS joins, r.joined_at, r.joined_by, r.timezone,
+       {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

@@ -37,7 +37,7 @@ WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 -- What a worker has to know of the runs it claimed.
 SELECT r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, coalesce(r.input, i.data), r.started_at,
     r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.token, r.cancel_requested,
-    r.origin_run_id, r.scheduled_for,
+    r.origin_run_id, {{fired_for(r)}}, r.timezone,
     r.has_children IS NOT NULL OR coalesce(r.parent_policy, 'none') <> 'none', coalesce(r.depth, 0), r.handles_run_id,
     CASE WHEN r.handles_run_id IS NOT NULL THEN
         (SELECT v.value FROM run_values AS v

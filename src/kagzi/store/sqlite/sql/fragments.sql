@@ -15,6 +15,10 @@ CASE WHEN {at} > {now} THEN {at} ELSE min({at} - {priority} * {{AGEING}}, {now})
 namespace, run_id, external_id, task_queue, workflow_type, version, status, priority, created_at, available_at,
     claim_key, deadline_at, input, lease_length, {{carried}}
 
+-- fragment: fired_for(r)
+-- The moment for which a schedule has fired a run, which alone have a zone: its firing, else when somebody has triggered it.
+coalesce({r}.scheduled_for, CASE WHEN {r}.timezone IS NOT NULL THEN {r}.created_at END)
+
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.
 r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
@@ -23,7 +27,8 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
     r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
     coalesce(r.depth, 0), r.handles_run_id, r.superseded_by, r.former_id,
     coalesce(r.repeats_run_id, r.origin_run_id), coalesce(r.incarnation, 0), r.schedule_group_id, r.scheduled_for,
-    r.origin_run_id, r.parent_attempt, r.debounce_key, coalesce(r.joins, 0), r.joined_at, r.joined_by, {{carried_to_people(r)}}
+    r.origin_run_id, r.parent_attempt, r.debounce_key, coalesce(r.joins, 0), r.joined_at, r.joined_by, r.timezone,
+    {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

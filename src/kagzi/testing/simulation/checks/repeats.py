@@ -72,7 +72,8 @@ def check_repeat(world: World, request: RepeatRun, new: RunRow, source: RunRow, 
         _check_copied_signals(world, request, new, source)
     if new.schedule_group_id is not None or new.parent_run_id is not None:
         raise wrong(new.run_id, f"repeats {source.run_id}, and has its family or schedule: {new}")
-    if new.scheduled_for != source.scheduled_for:
+    triggered = source.scheduled_for is None and source.timezone is not None
+    if (new.scheduled_for, new.timezone) != (source.created_at if triggered else source.scheduled_for, source.timezone):
         raise wrong(new.run_id, f"repeats {source.run_id}, and is for another instant: {new}")
     if source.schedule_group_id is not None:
         world.operation("firing repeated")

@@ -79,6 +79,8 @@ class RunRow(Struct):
     incarnation: int | None
     schedule_group_id: str | None
     scheduled_for: Instant | None
+    timezone: str | None
+    created_at: Instant
     version: str
     held_key: int | None
     limit_name: str | None

@@ -16,7 +16,6 @@ from kagzi import logs
 from kagzi.connect import default_url
 from kagzi.contrib.django import compat
 from kagzi.contrib.django.project import get_app, project
-from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.sdk.worker.member import member
 from kagzi.sdk.worker.processes import process_count
@@ -108,7 +107,7 @@ def _queues(given: list[str] | None) -> list[str]:
         return [name for names in given for name in names.split(",") if name]
     if project.conf.queues:
         return list(project.conf.queues)
-    found = {DEFAULT_QUEUE, *get_app().queues_named()}
+    found = set(get_app().queues_named())
     if compat.FRAMEWORK is not None:
         for backend in compat.task_backends.all():
             if getattr(backend, "runs_on_kagzi", False):
