@@ -151,7 +151,7 @@ def seen(run: Run) -> Mapping[str, Any]:
 
 async def test_a_run_is_the_same_whoever_starts_it(url: str) -> None:
     app = make_app(url)
-    async with app, app.worker(queues=("elsewhere",)), engine_on(url) as engine, doors(engine) as ways:
+    async with app, app.worker(), engine_on(url) as engine, doors(engine) as ways:
         tenant = Customer("acme")
         cases: list[tuple[str, Any, dict[str, Any]]] = [
             ("plain", (Order(tenant),), the_order()),
@@ -183,7 +183,7 @@ async def test_a_run_is_the_same_whoever_starts_it(url: str) -> None:
 
 async def test_what_a_start_says_itself_comes_first() -> None:
     app = make_app("memory://")
-    async with app, app.worker(queues=("elsewhere",)), doors(app.engine) as ways:  # type: ignore[arg-type]
+    async with app, app.worker(), doors(app.engine) as ways:  # type: ignore[arg-type]
         get = functools.partial(app.engine.workflows.get, "default")
         for door in ("engine", "client", "http", "form"):
             run = await get(await ways[door]("whole", the_order(), queue="quick", limit_key="other"))
@@ -200,7 +200,7 @@ async def test_what_a_start_says_itself_comes_first() -> None:
 
 async def test_what_does_not_fit_is_refused_before_there_is_a_run() -> None:
     app = make_app("memory://")
-    async with app, app.worker(queues=("elsewhere",)), doors(app.engine) as ways:  # type: ignore[arg-type]
+    async with app, app.worker(), doors(app.engine) as ways:  # type: ignore[arg-type]
         wrong: list[tuple[str, object, str]] = [
             ("shared", {"cents": "many"}, "argument 'cents' must be an integer, not"),
             ("shared", {"cent": 1}, "it has no argument 'cent'; the workflow takes cents, tenant"),
@@ -239,7 +239,7 @@ async def test_a_name_that_no_worker_has_offered_is_doubted() -> None:
 async def test_an_encoded_input_needs_its_key_beside_it() -> None:
     codec = Encrypt({"1": bytes(32)}, current="1")
     app = make_app("memory://", codec)
-    async with app, app.worker(queues=("elsewhere",)), doors(app.engine, codec=codec) as ways:  # type: ignore[arg-type]
+    async with app, app.worker(), doors(app.engine, codec=codec) as ways:  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="a codec of the workers may have encoded"):
             await ways["form"]("whole", the_order())
         run = await app.engine.workflows.get("default", await ways["form"]("whole", the_order(), limit_key="acme"))
