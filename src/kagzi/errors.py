@@ -13,6 +13,7 @@
     ├── LeaseLost                 somebody else drives this run now
     ├── Unavailable               the database or server is out of reach; try again
     │   ├── LimitExceeded         too much at once; try again later
+    │   ├── Locked                another transaction of the database has locked it; the message says which
     │   └── MissingDependency     an optional package is not installed
     ├── SchemaMismatch            the database was migrated by another version of Kagzi
     ├── VersionMismatch           client and server are of versions that do not understand each other
@@ -128,6 +129,13 @@ class LimitExceeded(Unavailable):
         error = cls(message)
         error.passing = False
         return error
+
+
+class Locked(Unavailable):
+    """Another transaction of the database has locked what is needed, and nothing was done; the message says which.
+    Trying again is safe."""
+
+    code = "LOCKED"
 
 
 class MissingDependency(Unavailable):

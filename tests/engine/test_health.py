@@ -7,19 +7,22 @@ import os
 import shutil
 from pathlib import Path
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
 from kagzi import Kagzi
 from kagzi.connect import connect
+from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.health import Health, HealthStatus, worst
 from kagzi.core.instant import SECOND, Span
 from kagzi.engine import health
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import Unavailable
+from kagzi.errors import Locked, Unavailable
 from kagzi.store.protocol.overview import DueRun, Horizon, Survey
 from kagzi.store.sqlite import SqliteStore
+from tests.engine.support import run
 
 NOW = 1_000_000 * SECOND
 SURVEY = Survey(
@@ -154,3 +157,63 @@ async def test_a_schema_that_lacks_something_is_left_alone(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
     async with engine:
         assert await engine.store.missing_migrations() == ()
+
+
+@pytest.mark.parametrize(("error", "silent"), [(Locked("by process 7"), False), (Unavailable("gone"), True)])
+def test_a_lock_is_no_silence_of_the_database(monkeypatch: pytest.MonkeyPatch, error: Exception, silent: bool) -> None:
+    """While the look for due work waits for a lock, the database answers all the same; an outage is another matter."""
+
+    async def main() -> float:
+        store = SqliteStore(None, inline=True)
+        async with LocalEngine(store, coordinate=Coordinator) as engine:
+            await asyncio.sleep(5)
+
+            async def horizon(queues: object) -> Horizon:
+                await asyncio.sleep(1)
+                raise error
+
+            monkeypatch.setattr(store.overview, "horizon", horizon)
+            most = 0.0
+            for _ in range(300):
+                await asyncio.sleep(0.1)
+                most = max(most, engine.silence())
+            return most
+
+    assert (run(main) > 2.5) is silent  # as `serve.Server.ready` has it
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("everything", [True, False])
+async def test_who_holds_a_lock_is_named_and_calls_can_be_sent(postgres_database: str, everything: bool) -> None:
+    engine = connect(postgres_database)
+    assert isinstance(engine, LocalEngine)
+    async with engine:
+        other = await asyncpg.connect(postgres_database, server_settings={"application_name": "ops-laptop"})
+        if everything:
+            await other.execute("BEGIN; LOCK TABLE kagzi.workflow_runs")
+        else:
+            await other.execute("BEGIN; UPDATE kagzi.namespaces SET retention_days = 1")
+            waits = asyncio.create_task(_wait_for_namespaces(postgres_database))
+            while (found := await engine.store.overview.blocker()) is None:
+                await asyncio.sleep(0.01)
+        found_health = await engine.health()
+        locks = found_health.component("locks")
+        assert locks is not None
+        assert locks.status == ("unhealthy" if everything else "degraded")
+        assert f"process {other.get_server_pid()} (application ops-laptop" in locks.message
+        assert found_health.can_serve
+        assert found_health.checked_at is not None
+        await other.execute("ROLLBACK")
+        await other.close()
+        if not everything:
+            await waits
+            assert found is not None
+            assert not found.everything
+        assert await engine.store.overview.blocker() is None
+        assert (await engine.health()).component("locks") is None
+
+
+async def _wait_for_namespaces(url: str) -> None:
+    ours = await asyncpg.connect(url, server_settings={"application_name": "kagzi"})
+    await ours.execute("UPDATE kagzi.namespaces SET retention_days = 2")
+    await ours.close()

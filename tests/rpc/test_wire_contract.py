@@ -353,7 +353,7 @@ OURS: dict[str, str] = {
     "HeldRuns": "1 runs *HeldRun",
     "HeartbeatRequest": "50 held ?HeldRuns, 51 heard int64, 52 completed int64, 53 failed int64, 54 namespace string",
     "HeartbeatResponse": "50 lost *string, 51 news *string, 52 known bool, 53 now_us int64, 54 cancelled *string, "
-    "55 run_news *RunNews",
+    "55 run_news *RunNews, 56 unrenewed *string",
     "PollTasksRequest": (
         "1 namespace string, 2 worker_id string, 3 queues *string, 4 types *WorkflowType, 5 limit int32, "
         "6 number int64, 7 token string, 8 wait_us int64, 9 ending int32"

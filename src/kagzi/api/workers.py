@@ -175,6 +175,9 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 
 class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()  # runs that are no longer yours
+    unrenewed: tuple[
+        str, ...
+    ] = ()  # runs that are yours, and locked by somebody: their leases end when they would have
     news: tuple[tuple[str, int], ...] = ()  # runs with something in their inbox, and how far it goes
     cancelled: tuple[str, ...] = ()  # of those, the runs that are to be told to end
     drain: bool = False

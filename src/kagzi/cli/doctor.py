@@ -93,6 +93,9 @@ async def examine(loaded: Loaded, url: str, *, quick: bool) -> Findings:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE and not url.startswith("postgres"):
         findings.add("sqlite", HealthStatus.UNHEALTHY, f"{sqlite3.sqlite_version} is too old; 3.35 is the oldest")
     try:
+        if url.startswith("postgres") and (held := await _held_up(url)) is not None:
+            findings.components.append(held)
+            return findings
         store = make_store(url)
         missing = await store.missing_migrations()
     except SchemaMismatch as error:
@@ -121,6 +124,16 @@ async def examine(loaded: Loaded, url: str, *, quick: bool) -> Findings:
     return findings
 
 
+async def _held_up(url: str) -> ComponentHealth | None:
+    """Returns who holds a whole table, so that every further question would wait; None if nobody does."""
+    store = make_store(url)
+    try:
+        blocker = await store.overview.blocker()
+    finally:
+        await store.close()
+    return health.locks(blocker) if blocker is not None and blocker.everything else None
+
+
 async def _ask_server(findings: Findings, url: str, loaded: Loaded, *, quick: bool) -> None:
     try:
         engine = connect(url, credentials=credentials_of(loaded))
@@ -131,8 +144,10 @@ async def _ask_server(findings: Findings, url: str, loaded: Loaded, *, quick: bo
         return
     try:
         found = await engine.health()
+        locks = found.component("locks")
+        waits = locks is not None and locks.status is HealthStatus.UNHEALTHY  # as would whatever is asked now
         schedules: Sequence[Schedule] = ()
-        if not quick:
+        if not quick and not waits:
             with suppress(KagziError):  # an older server, or a key that may not look
                 page = await engine.schedules.list(loaded.settings.namespace, page_size=_SCHEDULES)
                 schedules = page.items

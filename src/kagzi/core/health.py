@@ -29,7 +29,7 @@ class ComponentHealth(Struct, frozen=True):
 
 class Health(Struct, frozen=True):
     """`components` are database, migrations, coordinator and workers; those that cannot be seen are left out. Where the
-    database can be read and not written there is a disk, too."""
+    database can be read and not written there is a disk, too; where other transactions hold it up, there are locks."""
 
     components: tuple[ComponentHealth, ...]
     checked_at: Instant | None = None  # by the database's clock; None if it did not answer

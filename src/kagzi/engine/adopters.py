@@ -72,3 +72,9 @@ class Adopters:
     def redeem(self, lease: BirthLease) -> Adopter | None:
         """Returns the adopter that has reserved this lease, once."""
         return self._reserved.pop(id(lease), None)
+
+    def withhold(self, lease: BirthLease) -> None:
+        """Tells the adopter that has reserved this lease that no run will come for it."""
+        adopter = self.redeem(lease)
+        if adopter is not None:
+            adopter.decline(lease)

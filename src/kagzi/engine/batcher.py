@@ -14,6 +14,8 @@ What can go wrong, and what happens then:
   so that one bad write never fails another run's.
 * Somebody starts many runs with large inputs. Those starts are written beside the rest: after each batch one of at most
   about `_HEAVY_BATCH`, so that nobody else waits behind all of them. Only starts: chunks of a run keep their order.
+* A write meets a row that somebody has locked (`Locked`). The others of its batch are written; it goes to the lock lane
+  (`lock_lane.py`), as does everything of its run from then on.
 * A chunk that failed takes later chunks of the same lease with it, also those still waiting: applied without
   what came before, they would leave a hole in the run's history.
 """
@@ -26,23 +28,31 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from kagzi.api.operations import Answer, Chunk, StartRun, Write
+from kagzi.api.operations import Answer, BirthLease, Chunk, StartRun, Write
 from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
+from kagzi.engine.answers import (
+    CLOSING_PATIENCE,
+    Broken,
+    Settled,
+    after_failure,
+    describe,
+    give_answers,
+    leases_broken,
+    refused,
+)
+from kagzi.engine.lock_lane import LockLane
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import KagziError, LimitExceeded, Unavailable
+from kagzi.errors import Locked, Unavailable
 from kagzi.store.protocol.changes import Applied
 from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.engine")
 
 Apply = Callable[[Sequence[Write]], Awaitable[Applied]]
-Settled = Callable[[list[Write], Applied], None]
-Broken = set[tuple[str, str]]  # (run_id, token) of leases with a chunk that failed
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
-_CLOSING_PATIENCE: Final = 5.0
 _WORTH_A_BATCH: Final = 32  # writes
 _HEAVY: Final = 128 * 1024  # bytes of an input
 _HEAVY_BATCH: Final = 1024 * 1024
@@ -69,9 +79,12 @@ class Batcher:
         settled: Settled | None = None,
         settings: EngineSettings = EngineSettings(),  # noqa: B008 (frozen)
         jitter: Callable[[], float] = lambda: 0.5,
+        locked: LockLane | None = None,
     ) -> None:
         self._apply = apply
-        self._settled = settled
+        self._give = give_answers(settled)
+        self._locked = locked or LockLane(apply, self._give, settings)
+        self._locked_runs = self._locked.runs
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
         self._batch_writes = settings.batch_writes
@@ -89,6 +102,10 @@ class Batcher:
 
     def submit(self, write: Write, weight: int = 0) -> Reply[Any]:
         """Has a write made durable. `weight` is the size of its payloads in bytes."""
+        if self._locked_runs and self._locked.known(write) and not self._closed:
+            behind: Reply[Any] = Reply()
+            self._locked.add(write, behind, self._loop.time())
+            return behind
         if weight > _HEAVY and isinstance(write, StartRun):
             batch = self._heavy_batch(weight)
             if batch is None:
@@ -116,10 +133,11 @@ class Batcher:
     async def close(self) -> None:
         """Refuse new writes and wait for those already here."""
         self._closed = True
-        self._patience = min(self._patience, _CLOSING_PATIENCE)
+        self._patience = min(self._patience, CLOSING_PATIENCE)
         self._filling = None
         while self._task is not None:
             await asyncio.wait([self._task])
+        await self._locked.close()
         await asyncio.sleep(0)  # the last answers are given in this turn
 
     def _open_batch(self) -> _Batch:
@@ -160,7 +178,7 @@ class Batcher:
         batch = _Batch(0.0)
         batch.writes.append(write)
         batch.replies.append(Reply())
-        self._answer(batch, Applied([Unavailable(f"{reason}; nothing was written")], []))
+        self._give(batch.writes, batch.replies, Applied([Unavailable(f"{reason}; nothing was written")], []))
         return batch.replies[0]
 
     async def _drain(self) -> None:
@@ -169,9 +187,13 @@ class Batcher:
             while self._waiting or self._heavy:
                 batch = self._next()
                 applied = await self._write(batch.writes, batch.since, [_TRIES])
+                kinds = set(map(type, applied.answers))
+                if Locked in kinds:
+                    applied = self._set_aside(batch, applied)
                 # Not here, inside a task, and not before the next batch is under way.
-                self._loop.call_soon(self._answer, batch, applied)
-                broken = _broken(batch.writes, applied.answers)
+                self._loop.call_soon(self._give, batch.writes, batch.replies, applied)
+                failed = any(issubclass(kind, Exception) for kind in kinds)
+                broken = leases_broken(batch.writes, applied.answers) if failed else None
                 batch = None
                 if broken:
                     self._fail_followers(broken)
@@ -179,8 +201,9 @@ class Batcher:
             # Reached with work left only when the loop itself is shut down: nobody may be left waiting.
             self._task = None
             self._filling = None
+            stopped = Unavailable("the engine was stopped while writing")
             for left in [*([batch] if batch else []), *self._waiting, *self._heavy]:
-                self._answer(left, _refused(left.writes, Unavailable("the engine was stopped while writing")))
+                self._give(left.writes, left.replies, refused(left.writes, stopped))
             self._waiting.clear()
             self._heavy.clear()
             self._heavy_weight = 0
@@ -197,20 +220,16 @@ class Batcher:
             except Unavailable as error:
                 waited = self._loop.time() - since
                 if waited >= self._patience:
-                    log.error(
-                        "the database is out of reach; giving up on %d writes after %.0f s",
-                        len(writes),
-                        waited,
-                    )
-                    return _refused(writes, error)
+                    log.error("%s; giving up on %d writes after %.0f s", _trouble(error), len(writes), waited)
+                    return refused(writes, error)
                 if pause == _FIRST_PAUSE:
-                    log.warning("the database is out of reach (%s); repeating %d writes", error, len(writes))
+                    log.warning("%s (%s); repeating %d writes", _trouble(error), error, len(writes))
             except Exception as error:
                 tries[0] -= 1
                 if len(writes) > 1 and tries[0] > 0:
                     return await self._write_apart(writes, since, tries)
-                log.exception("a batch of %d was refused: %s", len(writes), _describe(writes[0]))
-                return _refused(writes, error)
+                log.exception("a batch of %d was refused: %s", len(writes), describe(writes[0]))
+                return refused(writes, error)
             await asyncio.sleep(pause * (0.5 + self._jitter()))
             pause = min(pause * 2, _LONGEST_PAUSE)
         return Applied([], [])
@@ -218,12 +237,16 @@ class Batcher:
     async def _write_apart(self, writes: list[Write], since: float, tries: list[int]) -> Applied:
         middle = len(writes) // 2
         first = await self._write(writes[:middle], since, tries)
-        broken = _broken(writes[:middle], first.answers)
+        behind: dict[tuple[str, str], Exception] = {
+            (write.run_id, write.token): answer if isinstance(answer, Locked) else after_failure()
+            for write, answer in zip(writes[:middle], first.answers, strict=True)
+            if isinstance(answer, Exception) and isinstance(write, Chunk)
+        }
         answers: list[Answer | None] = [None] * (len(writes) - middle)
         fine: list[int] = []
         for index, write in enumerate(writes[middle:]):
-            if broken and isinstance(write, Chunk) and (write.run_id, write.token) in broken:
-                answers[index] = _after_failure()
+            if behind and isinstance(write, Chunk) and (failure := behind.get((write.run_id, write.token))):
+                answers[index] = failure
             else:
                 fine.append(index)
         second = await self._write([writes[middle + i] for i in fine], since, tries)
@@ -232,17 +255,27 @@ class Batcher:
         first.add(Applied([answer for answer in answers if answer is not None], second.woken))
         return first
 
-    def _answer(self, batch: _Batch, applied: Applied) -> None:
-        if self._settled is not None:
-            try:
-                self._settled(batch.writes, applied)
-            except Exception:
-                log.exception("bookkeeping after a commit failed")
-        for reply, answer in zip(batch.replies, applied.answers, strict=True):
-            try:
-                reply.settle(_for_caller(answer) if isinstance(answer, Exception) else answer)
-            except Exception:
-                log.exception("what follows from a commit failed")
+    def _set_aside(self, batch: _Batch, applied: Applied) -> Applied:
+        """Moves what was found locked to the lock lane, and what waits here behind it; returns the other answers."""
+        locked = [isinstance(answer, Locked) for answer in applied.answers]
+        self._move(batch, locked)
+        for waiting in (*self._waiting, *self._heavy):
+            self._move(waiting, [self._locked.known(write) for write in waiting.writes])
+        others = [answer for answer, moves in zip(applied.answers, locked, strict=True) if not moves]
+        return Applied(others, applied.woken)
+
+    def _move(self, batch: _Batch, locked: list[bool]) -> None:
+        """Moves these writes of a batch to the lock lane."""
+        if not any(locked):
+            return
+        writes, replies = batch.writes, batch.replies
+        batch.writes, batch.replies = [], []
+        for write, reply, moves in zip(writes, replies, locked, strict=True):
+            if moves:
+                self._locked.add(write, reply, batch.since)
+            else:
+                batch.writes.append(write)
+                batch.replies.append(reply)
 
     def _fail_followers(self, broken: Broken) -> None:
         for batch in self._waiting:
@@ -256,18 +289,26 @@ class Batcher:
                 for index in reversed(lost):
                     failed.writes.append(batch.writes.pop(index))
                     failed.replies.append(batch.replies.pop(index))
-                self._loop.call_soon(self._answer, failed, Applied([_after_failure() for _ in lost], []))
+                answers = Applied([after_failure() for _ in lost], [])
+                self._loop.call_soon(self._give, failed.writes, failed.replies, answers)
 
 
 class Lanes:
     """As many batchers as the store takes batches at once; writes of one run keep to one of them."""
 
     def __init__(
-        self, store: Store, *, settled: Settled, settings: EngineSettings, jitter: Callable[[], float]
+        self,
+        store: Store,
+        *,
+        settled: Settled,
+        settings: EngineSettings,
+        jitter: Callable[[], float],
+        withhold: Callable[[BirthLease], None],
     ) -> None:
         self._lane_of = store.work.lane_of
+        locked = LockLane(store.work.apply_patiently, give_answers(settled), settings, withhold)
         self._batchers = [
-            Batcher(store.work.apply, settled=settled, settings=settings, jitter=jitter)
+            Batcher(store.work.apply, settled=settled, settings=settings, jitter=jitter, locked=locked)
             for _ in range(max(1, store.work.lanes))
         ]
         if len(self._batchers) == 1:
@@ -285,37 +326,5 @@ class Lanes:
             await batcher.close()
 
 
-def _broken(writes: Sequence[Write], answers: Sequence[Answer]) -> Broken:
-    if not any(issubclass(kind, Exception) for kind in set(map(type, answers))):
-        return set()
-    return {
-        (write.run_id, write.token)
-        for write, answer in zip(writes, answers, strict=True)
-        if isinstance(answer, Exception) and isinstance(write, Chunk)
-    }
-
-
-def _refused(writes: Sequence[Write], error: Exception) -> Applied:
-    return Applied([error] * len(writes), [])
-
-
-def _after_failure() -> Unavailable:
-    return Unavailable("an earlier write of this run failed, so this one was not made")
-
-
-def _for_caller(error: Exception) -> KagziError:
-    """Makes an exception of the caller's own, since one that many raise collects all their tracebacks."""
-    if isinstance(error, Unavailable) and not isinstance(error, LimitExceeded):
-        fresh: KagziError = Unavailable(str(error) or "the database is out of reach; trying again is safe")
-    elif isinstance(error, KagziError):
-        return error
-    else:
-        fresh = KagziError(f"the write failed for a reason nobody foresaw ({type(error).__name__}); the log has more")
-    fresh.__cause__ = error
-    return fresh
-
-
-def _describe(write: Write) -> str:
-    named = write.operations if isinstance(write, Chunk) else (write,)
-    kinds = ", ".join(type(each).__name__ for each in named)
-    return f"{kinds} of run {write.run_id}"
+def _trouble(error: Unavailable) -> str:
+    return "a lock holds up all writes" if isinstance(error, Locked) else "the database is out of reach"

@@ -16,7 +16,7 @@ from kagzi.core.instant import SECOND, Span
 from kagzi.core.namespace import DEFAULT_NAMESPACE
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError
-from kagzi.store.protocol.overview import DueRun, Horizon, Survey
+from kagzi.store.protocol.overview import Blocker, DueRun, Horizon, Survey
 from kagzi.store.protocol.store import Store
 
 PATIENCE: Final[Span] = 5 * SECOND
@@ -37,6 +37,11 @@ async def check(store: Store, settings: EngineSettings) -> Health:
     asked = loop.time()
     try:
         async with asyncio.timeout(PATIENCE / SECOND):
+            # First, since all that follows may wait for it.
+            blocker = await store.overview.blocker()
+            if blocker is not None and blocker.everything:
+                taken = round((loop.time() - asked) * SECOND)
+                return Health((database(taken), locks(blocker)), checked_at=blocker.now)
             survey = await store.overview.survey(settings.worker_stale)
             taken = round((loop.time() - asked) * SECOND)
             horizon = await store.overview.horizon(())
@@ -51,6 +56,7 @@ async def check(store: Store, settings: EngineSettings) -> Health:
             migrations(survey, store.schema_version, await store.missing_indexes()),
             coordinator(horizon, settings),
             workers(survey),
+            *([] if blocker is None else [locks(blocker)]),
             *([] if trouble is None else [_component("disk", _UNHEALTHY, trouble)]),
         ),
         checked_at=survey.now,
@@ -60,6 +66,12 @@ async def check(store: Store, settings: EngineSettings) -> Health:
 def database(taken: Span) -> ComponentHealth:
     status = _DEGRADED if taken > SLOW_ANSWER else _HEALTHY
     return _component("database", status, f"answered in {format_span(taken)}")
+
+
+def locks(blocker: Blocker) -> ComponentHealth:
+    if blocker.everything:
+        return _component("locks", _UNHEALTHY, f"nothing can be read or written: all wait for {blocker.who}")
+    return _component("locks", _DEGRADED, f"some runs wait for {blocker.who}")
 
 
 def migrations(survey: Survey, known: int, unbuilt: Sequence[str] = ()) -> ComponentHealth:

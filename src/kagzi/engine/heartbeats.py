@@ -13,6 +13,8 @@ has collected meanwhile goes along.
 What can go wrong, and what happens then:
 * A transaction fails. Everybody in it hears Unavailable and repeats soon, and the next heartbeat of each of them is
   written alone: if it was one of them (a run whose row somebody has locked for long), the others do not suffer again.
+* A run's row is locked. The others are renewed; it is tried again a few times, and its worker told that the lease was
+  not renewed. Most often it is a commit of the run itself, which takes a moment.
 * A caller goes away. If its heartbeat is under way it is written to its end, else dropped; the others do not notice.
 * The engine is closed. What has not been sent is refused, what is under way is waited for.
 """
@@ -21,9 +23,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from math import inf
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer
 from kagzi.core.instant import SECOND, Span
@@ -40,6 +44,7 @@ _LONGEST_WINDOW: Final = 3 * SECOND
 _MOST_BEATS: Final = 1000  # in one transaction; also no more runs than these, but for those of a single worker
 _MOST_RUNS: Final = 10_000
 _MOST_WAITING: Final = 10_000
+_AGAIN: Final = (0.02, 0.1, 0.3)  # seconds after which runs are tried again whose rows were locked
 _MOST_REMEMBERED: Final = 10_000  # workers
 
 
@@ -89,9 +94,7 @@ class Heartbeats:
             raise Unavailable("too many heartbeats are waiting for the database; trying again is safe")
         sent = _Sent(beat, self._loop.create_future())
         if beat.worker_id in self._apart:
-            task = self._loop.create_task(self._write([sent]), name="kagzi-heartbeat")
-            self._alone.add(task)
-            task.add_done_callback(self._alone.discard)
+            self._begin_alone(self._write([sent]))
         else:
             self._waiting.append(sent)
             self._plan(self._sent_at + self._patience(beat) / SECOND)
@@ -193,18 +196,49 @@ class Heartbeats:
             raise
         for sent, each in zip(batch, beaten, strict=True):
             self._written(sent.beat, each)
-            if not sent.answer.done():
+            if each.answer.unrenewed:
+                self._begin_alone(self._write_again(sent, each.answer))
+            elif not sent.answer.done():
                 sent.answer.set_result(each.answer)
         released = [run for each in beaten for run in each.released]
         if released:
             self._released(released)
+
+    def _begin_alone(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work, name="kagzi-heartbeat")
+        self._alone.add(task)
+        task.add_done_callback(self._alone.discard)
+
+    async def _write_again(self, sent: _Sent, answer: HeartbeatAnswer) -> None:
+        """Renews the leases of runs that were locked, and answers for all of them."""
+        try:
+            for pause in _AGAIN:
+                await asyncio.sleep(pause)
+                # Of what else the worker has claimed this says nothing: it has heard of none.
+                held = tuple(pair for pair in sent.beat.held if pair[0] in answer.unrenewed)
+                (beaten,) = await self._store.workers.heartbeats([replace(sent.beat, held=held, heard=0)])
+                again = beaten.answer
+                answer = replace(
+                    answer,
+                    lost=answer.lost + again.lost,
+                    unrenewed=again.unrenewed,
+                    news=answer.news + again.news,
+                    cancelled=answer.cancelled + again.cancelled,
+                )
+                if not answer.unrenewed:
+                    break
+        except Exception as error:
+            log.warning("leases of locked runs could not be renewed: %s", error)
+        finally:
+            if not sent.answer.done():
+                sent.answer.set_result(answer)
 
     def _written(self, beat: Heartbeat, beaten: HeartbeatResult) -> None:
         self._apart.pop(beat.worker_id, None)
         if beaten.shortest is None:
             self._leases.pop(beat.worker_id, None)
         else:
-            lost = set(beaten.answer.lost)
+            lost = {*beaten.answer.lost, *beaten.answer.unrenewed}
             held = frozenset(pair for pair in beat.held if pair[0] not in lost)
             self._remember(beat.worker_id, _Leases(held, beaten.shortest))
 

@@ -295,7 +295,9 @@ class _Parts:
             self.limits.look_for_room,
         )
         self.load = LoadReader(self._load)
-        self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
+        self._lanes = Lanes(
+            store, settled=self._settled, settings=settings, jitter=ids.jitter, withhold=adopters.withhold
+        )
         self.namespaces = namespaces = Namespaces(store)
         self.versions = VersionRegistry(store, settings.worker_stale, self.wakeups)
         self.workflows = Workflows(

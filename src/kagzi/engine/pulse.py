@@ -19,7 +19,7 @@ from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups
-from kagzi.errors import KagziError
+from kagzi.errors import KagziError, Locked
 from kagzi.store.protocol.overview import Horizon
 from kagzi.store.protocol.store import Store
 
@@ -68,6 +68,7 @@ class Pulse:
         self._loop = asyncio.get_running_loop()
         self._checked = 0  # where the round through the waiters goes on
         self._failures = 0
+        self._locked = False  # the last look waited for a lock
         self._heard_at = self._loop.time()
         if on_horizon is not None:
             agenda.look_soon()
@@ -93,6 +94,7 @@ class Pulse:
                 if self._agenda.take_check():
                     await self._check()
                 self._failures = 0
+                self._locked = False
             except Exception as error:
                 self._back_off(error)
 
@@ -143,7 +145,12 @@ class Pulse:
 
     def _back_off(self, error: Exception) -> None:
         self._failures += 1
+        locked, self._locked = self._locked, isinstance(error, Locked)
+        if self._locked:
+            # The database answers: something is locked in it. It is asked again at the usual pace.
+            self._heard_at = self._loop.time()
+            self._failures = 0 if locked else 1
         if self._failures == 1 or not isinstance(error, KagziError):
             log.warning("looking for due work failed: %s", error, exc_info=not isinstance(error, KagziError))
         pause = min(self._tick * 2 ** min(self._failures, 10), _LONGEST_PAUSE) * (0.5 + self._jitter())
-        self._agenda.postpone(pause)
+        self._agenda.postpone(self._tick if self._locked else pause)

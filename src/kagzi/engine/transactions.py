@@ -8,7 +8,7 @@ from typing import Any
 from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.transactions import BeginTransaction
 from kagzi.core.instant import Span
-from kagzi.engine.batcher import Settled
+from kagzi.engine.answers import Settled
 from kagzi.engine.checks import check_chunk
 from kagzi.engine.settings import EngineSettings
 from kagzi.store.protocol.store import Store

@@ -12,7 +12,10 @@ import pytest
 from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun, HandBackRun
 from kagzi.api.workers import Heartbeat
 from kagzi.core.run import RunStatus
+from kagzi.engine.answers import give_answers
 from kagzi.engine.batcher import Batcher
+from kagzi.engine.lock_lane import LockLane
+from kagzi.engine.settings import EngineSettings
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE
@@ -98,7 +101,7 @@ async def test_many_writers_of_the_same_runs_in_any_order_never_deadlock(
         for turn in range(25):
             shuffled = chance.sample(claims, len(claims))
             chunks = [bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled]
-            assert (await store.work.apply(chunks)).answers == [ChunkAnswer.DONE] * len(claims)
+            assert await bench.apply(chunks, store) == [ChunkAnswer.DONE] * len(claims)
 
     async def beat(store: PostgresStore) -> None:
         for _ in range(25):
@@ -123,8 +126,7 @@ async def test_starts_of_the_same_ids_in_any_order_never_deadlock(bench: Bench, 
     for turn in range(10):
         names = [f"order-{turn}-{number}" for number in range(40)]
         batches = [[bench.start_run(external_id=name) for name in chance.sample(names, len(names))] for _ in range(2)]
-        applied = await asyncio.gather(bench.store.work.apply(batches[0]), other.work.apply(batches[1]))
-        answers = [each.answers for each in applied]
+        answers = await asyncio.gather(bench.apply(batches[0]), bench.apply(batches[1], other))
         ids = [
             {start.external_id: answer.run_id for start, answer in zip(batch, given, strict=True)}  # type: ignore[union-attr]
             for batch, given in zip(batches, answers, strict=True)
@@ -161,7 +163,8 @@ async def test_a_cancelled_caller_leaves_its_write_to_finish(
     holding = other.transaction()
     await holding.start()
     await other.fetch("SELECT FROM kagzi.workflow_runs FOR UPDATE")
-    batcher = Batcher(bench.store.work.apply)
+    work = bench.store.work
+    batcher = Batcher(work.apply, locked=LockLane(work.apply_patiently, give_answers(None), EngineSettings()))
 
     async def write() -> None:
         await batcher.submit(bench.chunk(claim, bench.completed("charge", 1)))

@@ -76,7 +76,7 @@ async def test_settings_hold_for_a_transaction_and_not_longer(postgres_database:
     assert await connection.fetchval("SHOW statement_timeout") == "7s"
     assert await connection.fetchval("SHOW enable_seqscan") == "off"
     async with connection.transaction():
-        assert await connection.fetchval("SHOW lock_timeout") == "2s"
+        assert await connection.fetchval("SHOW lock_timeout") == "1s"
     await connection.command("CREATE TABLE seen AS SELECT current_setting('enable_seqscan') AS value")
     assert await connection.fetchval("SELECT value FROM seen") == "on"
     assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements") == 0

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from kagzi.errors import KagziError, LimitExceeded, Unavailable
+from kagzi.errors import KagziError, LimitExceeded, Locked, Unavailable
 from kagzi.rpc.client.authorization import MetadataSource
 from kagzi.rpc.client.channel import AioChannel, Channel, ThreadChannel, no_server
 from kagzi.rpc.tls import ClientTls
@@ -78,8 +78,8 @@ class FailoverChannel:
         self._calls[channel] += 1
         try:
             return await channel.call(service, rpc, request, answer, seconds)
-        except LimitExceeded:
-            # It is there and has too much to do. The next one would have, too, if everybody went there.
+        except (LimitExceeded, Locked):
+            # It is there. The next one would soon have too much to do as well, and it has the same database.
             raise
         except Unavailable:
             self._leave(server, channel)

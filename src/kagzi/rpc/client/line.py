@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from kagzi.core.limits import check_unicode
-from kagzi.errors import InvalidRequest, LimitExceeded, Unavailable
+from kagzi.errors import InvalidRequest, LimitExceeded, Locked, Unavailable
 from kagzi.rpc.client.channel import Channel
 
 M = TypeVar("M", bound=Message)
@@ -20,6 +20,7 @@ READ_SECONDS: Final = 15.0  # one call
 WRITE_SECONDS: Final = 10.0  # one call; a third of a lease, so that another server can still store what it carries
 MARGIN_SECONDS: Final = 5.0  # for a waiting call to answer after its wait
 _PATIENCE: Final = 30.0  # with a server that is out of reach
+_PATIENCE_WITH_LOCKS: Final = 8.0  # with what a server says is locked: it has waited itself
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 2.0
 
@@ -50,7 +51,8 @@ class Line:
             except Unavailable as error:
                 if isinstance(error, LimitExceeded) and not error.passing:
                     raise
-                if self._loop.time() - since >= (self.patience if patience is None else patience):
+                most = self.patience if patience is None else patience
+                if self._loop.time() - since >= (min(most, _PATIENCE_WITH_LOCKS) if type(error) is Locked else most):
                     raise
             await asyncio.sleep(pause * (0.5 + self._jitter()))
             pause = min(pause * 2, _LONGEST_PAUSE)

@@ -257,6 +257,7 @@ def heartbeat_answer_to_wire(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
         cancelled=answer.cancelled,
         known=answer.known,
         now_us=answer.now,
+        unrenewed=answer.unrenewed,
     )
 
 
@@ -268,6 +269,7 @@ def heartbeat_answer_from_wire(response: pb.HeartbeatResponse) -> HeartbeatAnswe
         drain=response.should_drain,
         known=response.known,
         now=response.now_us,
+        unrenewed=tuple(response.unrenewed),
     )
 
 

@@ -90,6 +90,15 @@ async def beat(engine: Engine, held: Held, pace: Pace) -> None:
                 # Of a lease, three intervals, enough is left for another server to renew it.
                 answer = await engine.workers.heartbeat(heartbeat, interval)
             held.renewed(heartbeat, at, answer)
+            if answer.unrenewed:
+                failures += 1
+                if failures in (1, 10, 100):
+                    log.warning(
+                        "the leases of %d runs could not be renewed, as somebody has locked their rows: %s",
+                        len(answer.unrenewed),
+                        ", ".join(answer.unrenewed[:5]),
+                    )
+                continue
         except (KagziError, TimeoutError) as error:
             failures += 1
             if failures in (1, 10, 100):

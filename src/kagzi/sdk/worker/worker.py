@@ -520,12 +520,12 @@ class Worker:
         self._refusals.answered()
         if answer.now:
             self._engine_clock.heard(at, answer.now, self.monotonic())
-        lost = set(answer.lost)
+        not_ours_for_longer = {*answer.lost, *answer.unrenewed}
         for run_id, token in sent.held:
             attempt = self._held.get(run_id)
-            if attempt is not None and attempt.token == token and run_id not in lost:
+            if attempt is not None and attempt.token == token and run_id not in not_ours_for_longer:
                 attempt.leased_at = max(attempt.leased_at, at)
-        if lost or answer.news or answer.drain or not answer.known:
+        if answer.lost or answer.news or answer.drain or not answer.known:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed
                 self.loop.call_soon_threadsafe(self._heard_back, dict(sent.held), answer)
 

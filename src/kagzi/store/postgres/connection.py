@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
-from kagzi.errors import InvalidRequest, KagziError, SchemaMismatch, Unavailable
+from kagzi.errors import InvalidRequest, KagziError, Locked, SchemaMismatch, Unavailable
 from kagzi.store.postgres.address import read_address
 from kagzi.store.postgres.arrays import AskingOnce, ask_quickly
 from kagzi.store.postgres.pooled import PooledConnection
@@ -48,7 +48,7 @@ _SETTINGS: Final = {
     "default_transaction_isolation": "read committed",
     # A row held by a stuck transaction is hidden from those that skip locked rows; nobody may hold one long.
     "statement_timeout": "10s",
-    "lock_timeout": "2s",
+    "lock_timeout": "1s",
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
@@ -289,6 +289,8 @@ def is_outage(error: Exception) -> bool:
 def translate(error: Exception) -> Exception:
     """Returns the error that callers get for a driver's: with neither its class nor its text, which quotes SQL and
     values."""
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        return Locked("something that is needed is locked in PostgreSQL by another transaction. Trying again is safe")
     if is_outage(error):
         return Unavailable(f"PostgreSQL did not answer: {_reason(error)}. Trying again is safe")
     if isinstance(error, BAD_VALUES):

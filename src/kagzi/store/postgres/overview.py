@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from kagzi.core.instant import Span
 from kagzi.core.load import Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
+from kagzi.store.postgres.locks import find_blocker
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import Queue
-from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, DueRun, Horizon, Survey
+from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, Blocker, DueRun, Horizon, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -27,6 +28,10 @@ _HORIZON = STATEMENTS["horizon"]
 
 class Overview(Noun):
     """See `store.protocol.overview.Overview`."""
+
+    @asks
+    async def blocker(self, connection: Connection) -> Blocker | None:
+        return await find_blocker(connection)
 
     @asks
     async def horizon(self, connection: Connection, queues: Sequence[Queue]) -> Horizon:

@@ -8,7 +8,8 @@ fail alike. That costs two more round trips for each; group commit divides them 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kagzi.store.postgres.arrays import AskingOnce
@@ -29,6 +30,16 @@ class PooledConnection(AskingOnce):
     def begin_with(self, settings: Mapping[str, str]) -> None:
         """Sets how every transaction is to be treated."""
         self._begin = "; ".join([_BEGIN, *(f"SET LOCAL {name} TO '{value}'" for name, value in settings.items())])
+
+    @contextmanager
+    def treated(self, **settings: str) -> Iterator[None]:
+        """Has the transactions in this block be treated otherwise."""
+        before = self._begin
+        self._begin = "; ".join([before, *(f"SET LOCAL {name} TO '{value}'" for name, value in settings.items())])
+        try:
+            yield
+        finally:
+            self._begin = before
 
     def transaction(self, **_: Any) -> Any:
         """Begins a transaction. There is none within another, whose end would be that of both."""

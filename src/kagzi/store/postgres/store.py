@@ -5,7 +5,7 @@ Who uses which connection:
     lane 0      starts of runs
     lane 1 …    chunks, sharded by run id, so that all of one run's go through one connection in their order; and what
                 is asked for outside of a lease
-    pool        claims, heartbeats, duties, reads
+    pool        claims, heartbeats, duties, reads; of writes those that wait for a row which somebody has locked
     announcer   notifications to other processes
     listener    notifications from them, while somebody listens
 
@@ -28,6 +28,7 @@ from kagzi.store.postgres.duties import Duties
 from kagzi.store.postgres.jobs import Jobs
 from kagzi.store.postgres.keys import Keys, get_secret
 from kagzi.store.postgres.limits import Limits
+from kagzi.store.postgres.locks import SHARED_MILLISECONDS
 from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
 from kagzi.store.postgres.migrations import known_migrations, migrate, missing_migrations, unbuilt_migrations
 from kagzi.store.postgres.namespaces import Namespaces
@@ -80,11 +81,11 @@ class PostgresStore:
         chance = chance or random.Random()
         self._connector = connector = Connector(url)
         hearing = connector if listen_url is None else Connector.for_listening(listen_url)
-        self._lanes = [Line(connector, chance) for _ in range(lanes)]
+        self._lanes = [Line(connector, chance, lock_timeout=f"{SHARED_MILLISECONDS}ms") for _ in range(lanes)]
         self._pool = pool = Pool(connector, chance, pool_size)
         self._indexes = indexes = IndexBuilds(hearing, pool)
         moment: Callable[[], Instant | None] = now or _nothing
-        self.work = Work(pool, moment, indexes, self._lanes)
+        self.work = Work(pool, moment, indexes, self._lanes, max(1, pool_size // 2))
         self.runs = Runs(pool, moment, indexes)
         self.signals = Signals(pool, moment, indexes)
         self.overview = Overview(pool, moment, indexes)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kagzi.api.operations import Chunk, SendSignal, StartRun, WakeAnswer, Write
 from kagzi.api.workers import LeaseState, Poll, Polled
 from kagzi.core.instant import Instant, Span
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, Locked
 from kagzi.store.postgres.cancels import Request, apply_requests, lock_runs, wake_run
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.claims import claim_runs
 from kagzi.store.postgres.leases import read_lease
+from kagzi.store.postgres.locks import apply_apart, patiently, sift
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.online import IndexBuilds, not_built
 from kagzi.store.postgres.pool import Line, Pool
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", StartRun, Chunk, SendSignal, Request)
 Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[Applied]]
+Run = Callable[[Apply[Any], Sequence[Any]], Awaitable[Applied]]
 
 _DEBOUNCED = "workflow_runs_debounced"
 
@@ -34,11 +37,17 @@ class Work(Noun):
     """See `store.protocol.work.Work`. Lane 0 is for starts, the others for everything else, sharded by run id."""
 
     def __init__(
-        self, pool: Pool, now: Callable[[], Instant | None], indexes: IndexBuilds, lanes: Sequence[Line]
+        self,
+        pool: Pool,
+        now: Callable[[], Instant | None],
+        indexes: IndexBuilds,
+        lanes: Sequence[Line],
+        patient: int,
     ) -> None:
         super().__init__(pool, now, indexes)
         self.lanes = len(lanes)
         self._lanes = lanes
+        self._patient = asyncio.Semaphore(patient)  # so that reads and claims find a connection beside those that wait
         self._limited: set[str] = set()  # namespaces; see `claim_runs`
 
     def lane_of(self, write: Write) -> int:
@@ -48,58 +57,71 @@ class Work(Noun):
         return 1 + ord(write.run_id[-1]) % (self.lanes - 1)
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
+        return await self._apply_kinds(writes, self._apply)
+
+    async def apply_patiently(self, writes: Sequence[Write]) -> Applied:
+        async with self._patient:
+            return await self._apply_kinds(writes, self._apply_patiently)
+
+    async def _apply_kinds(self, writes: Sequence[Write], run: Run) -> Applied:
+        """Applies writes, those of each kind together."""
         if not writes:
             return Applied([], [])
         chunks = [write for write in writes if type(write) is Chunk]
         if len(chunks) == len(writes):
-            return await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks)
+            return await run(apply_chunks, chunks)
         starts = [write for write in writes if type(write) is StartRun]
         if len(starts) == len(writes):
-            return await self._apply_starts(starts)
+            return await self._apply_starts(starts, run)
         sent = [write for write in writes if type(write) is SendSignal]
         requests = [write for write in writes if not isinstance(write, StartRun | Chunk | SendSignal)]
         nothing = Applied([], [])
-        started = await self._apply_starts(starts) if starts else nothing
-        done = await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else nothing
-        told = await self._apply(self.lane_of(sent[0]), apply_signals, sent) if sent else nothing
-        asked = await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else nothing
+        started = await self._apply_starts(starts, run) if starts else nothing
+        done = await run(apply_chunks, chunks) if chunks else nothing
+        told = await run(apply_signals, sent) if sent else nothing
+        asked = await run(apply_requests, requests) if requests else nothing
         answers = {StartRun: iter(started.answers), Chunk: iter(done.answers), SendSignal: iter(told.answers)}
         others = iter(asked.answers)
         return Applied([next(answers.get(type(write), others)) for write in writes], done.woken + asked.woken)
 
-    async def _apply_starts(self, starts: list[StartRun]) -> Applied:
+    async def _apply_starts(self, starts: list[StartRun], run: Run) -> Applied:
         """Applies starts. Debounced ones are refused while the index is missing that keeps a key to one run: each would
         make one."""
         if _DEBOUNCED not in self.indexes.missing or all(start.debounce is None for start in starts):
-            return await self._apply(0, apply_starts, starts)
+            return await run(apply_starts, starts)
         others = [start for start in starts if start.debounce is None]
-        answers = iter((await self._apply(0, apply_starts, others)).answers if others else ())
+        answers = iter((await run(apply_starts, others)).answers if others else ())
         return Applied([next(answers) if start.debounce is None else not_built(_DEBOUNCED) for start in starts], [])
 
-    async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> Applied:
-        now = self.now()
+    async def _apply(self, apply: Apply[Any], writes: Sequence[Any]) -> Applied:
+        line, now = self._lanes[self.lane_of(writes[0])], self.now()
+
+        async def together(some: Sequence[Any]) -> Applied:
+            return await line.do(lambda connection: apply(connection, some, now))
+
         try:
-            return await self._lanes[lane].do(lambda connection: apply(connection, writes, now))
+            return await together(writes)
         except InvalidRequest as error:
             # Somewhere in the batch is a value that cannot be stored. It must not fail the others.
-            if len(writes) == 1:
-                return Applied([error], [])
-        middle = len(writes) // 2
-        applied = await self._apply(lane, apply, writes[:middle])
-        # Nothing of a run is applied after a refused operation: its chunks stay in order.
-        refused = {
-            (write.namespace, write.run_id): answer
-            for write, answer in zip(writes[:middle], applied.answers, strict=True)
-            if isinstance(answer, InvalidRequest)
-        }
-        rest = [write for write in writes[middle:] if (write.namespace, write.run_id) not in refused]
-        later = await self._apply(lane, apply, rest) if rest else Applied([], [])
-        answers = iter(later.answers)
-        applied.answers.extend(
-            refused.get((write.namespace, write.run_id)) or next(answers) for write in writes[middle:]
+            return await apply_apart(together, writes, error)
+        except Locked as error:
+            locked = error
+        return await line.do(
+            lambda connection: sift(connection, lambda some: apply(connection, some, now), writes, locked)
         )
-        applied.woken.extend(later.woken)
-        return applied
+
+    async def _apply_patiently(self, apply: Apply[Any], writes: Sequence[Any]) -> Applied:
+        now = self.now()
+
+        async def together(some: Sequence[Any]) -> Applied:
+            return await patiently(self.pool, lambda connection: apply(connection, some, now))
+
+        try:
+            return await together(writes)
+        except InvalidRequest as error:
+            return await apply_apart(together, writes, error)
+        except Locked as error:
+            return Applied([error] * len(writes), [])
 
     @asks
     async def claim(self, connection: Connection, poll: Poll, lease: Span) -> Polled:

@@ -30,6 +30,7 @@ _REGISTER_WORKER = STATEMENTS["register_worker"]
 _RENEW_LEASES = STATEMENTS["renew_leases"]
 _FIND_LET_GO = STATEMENTS["find_let_go"]
 _BEAT = STATEMENTS["beat"]
+_FIND_BEATING = STATEMENTS["find_beating"]
 _RELEASE_RUNS = STATEMENTS["release_runs"]
 _DEREGISTER_WORKER = STATEMENTS["deregister_worker"]
 _LIST_WORKERS = STATEMENTS["list_workers"]
@@ -148,6 +149,9 @@ async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instan
         [beat.failed for beat in beats.values()],
     )
     workers = {str(row["worker_id"]): row for row in rows}
+    if len(workers) < len(beats):
+        silent = {worker_id: beat for worker_id, beat in beats.items() if worker_id not in workers}
+        workers |= {str(row["worker_id"]): row for row in await connection.fetch(_FIND_BEATING, now, *_columns(silent))}
     busy = {
         worker_id: beat
         for worker_id, beat in beats.items()
@@ -155,10 +159,12 @@ async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instan
         if beat.held or worker_id not in workers or workers[worker_id]["holds"]
     }
     kept, released = await _renew(busy, connection, now) if busy else ({}, {})
-    lost = await _find_lost(beats, kept, connection)
+    lost, unrenewed = await _find_lost(beats, kept, connection)
     return {
         worker_id: HeartbeatResult(
-            answer=_answer(workers.get(worker_id), kept.get(worker_id, []), lost.get(worker_id, [])),
+            answer=_answer(
+                workers.get(worker_id), kept.get(worker_id, []), lost.get(worker_id, []), unrenewed.get(worker_id, [])
+            ),
             released=released.get(worker_id, []),
             shortest=min((row["lease_length"] for row in kept.get(worker_id, ())), default=None),
         )
@@ -186,8 +192,9 @@ async def _renew(
 
 async def _find_lost(
     beats: dict[str, Heartbeat], kept: dict[str, list[asyncpg.Record]], connection: Connection
-) -> dict[str, list[str]]:
-    """Returns, by worker, the runs it lists that are no longer its own. One that it let go of meanwhile still is."""
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Returns, by worker, the runs it lists that are no longer its own, and those that are and were not renewed. One
+    that it let go of meanwhile is neither."""
     missing: list[tuple[str, str | None, str, str]] = []
     for worker_id, beat in beats.items():
         renewed = {str(row["run_id"]) for row in kept.get(worker_id, ())}
@@ -195,13 +202,17 @@ async def _find_lost(
             (worker_id, beat.namespace, run_id, token) for run_id, token in _held(beat) if run_id not in renewed
         ]
     lost: dict[str, list[str]] = {}
+    unrenewed: dict[str, list[str]] = {}
     if missing:
         rows = await connection.fetch(_FIND_LET_GO, *(list(column) for column in zip(*missing, strict=True)))
-        let_go = {(str(row["worker_id"]), str(row["run_id"])) for row in rows}
+        own = {(str(row["worker_id"]), str(row["run_id"])): row["locked"] for row in rows}
         for worker_id, _, run_id, _ in missing:
-            if (worker_id, run_id) not in let_go:
+            locked = own.get((worker_id, run_id))
+            if locked is None:
                 lost.setdefault(worker_id, []).append(run_id)
-    return lost
+            elif locked:
+                unrenewed.setdefault(worker_id, []).append(run_id)
+    return lost, unrenewed
 
 
 def _columns(beats: dict[str, Heartbeat]) -> tuple[list[str], list[str | None], list[int], list[bool]]:
@@ -217,9 +228,12 @@ def _held(beat: Heartbeat) -> tuple[tuple[str, str], ...]:
     return () if beat.confirmed else beat.held
 
 
-def _answer(worker: asyncpg.Record | None, kept: list[asyncpg.Record], lost: list[str]) -> HeartbeatAnswer:
+def _answer(
+    worker: asyncpg.Record | None, kept: list[asyncpg.Record], lost: list[str], unrenewed: list[str]
+) -> HeartbeatAnswer:
     return HeartbeatAnswer(
         lost=tuple(lost),
+        unrenewed=tuple(unrenewed),
         news=tuple((str(row["run_id"]), row["inbox_seq"]) for row in kept if row["inbox_seq"]),
         cancelled=tuple(str(row["run_id"]) for row in kept if row["cancel_requested"]),
         drain=worker is not None and worker["status"] == WorkerStatus.DRAINING,

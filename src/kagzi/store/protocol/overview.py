@@ -56,8 +56,21 @@ class Survey(Struct, frozen=True, kw_only=True):
     oldest_due: DueRun | None = None  # that run
 
 
+class Blocker(Struct, frozen=True, kw_only=True):
+    """A transaction that others of ours wait for, which is not one of ours that takes a moment."""
+
+    now: Instant
+    who: str
+    everything: bool  # it holds a whole table; else some rows
+
+
 class Overview(Protocol):
     """Counts and due moments, over all namespaces."""
+
+    async def blocker(self) -> Blocker | None:
+        """Returns who holds up our transactions. Reads no table of ours, so it waits for nobody, and may be asked
+        before the store is open."""
+        ...
 
     async def horizon(self, queues: Sequence[Queue]) -> Horizon: ...
 

@@ -29,8 +29,16 @@ class Work(Protocol):
         of one run may be in a batch; they apply in order. Conflicts come back as exceptions in the list; only an outage
         raises, and then anything between nothing and everything was applied, and repeating the batch is safe.
 
+        A write that needs a row which somebody has locked for longer than other writes can wait is answered with
+        `Locked`, and so are all behind it that are of the same run. Nothing of them was applied.
+
         The caller does not cancel this call: the batcher makes it in a task of its own, and the store relies on that.
         """
+        ...
+
+    async def apply_patiently(self, writes: Sequence[Write]) -> Applied:
+        """Does what `apply` does, for writes that were answered with `Locked`: apart from all others, and waiting for
+        half a second. `Locked` then says who holds what they need."""
         ...
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:

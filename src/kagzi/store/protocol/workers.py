@@ -35,6 +35,8 @@ class Workers(Protocol):
         """Renews, for each heartbeat, the listed leases to now + their length, and gives back runs whose claim was lost
         on the way (see Heartbeat). Of two heartbeats from one worker the later one counts.
 
+        A run whose row somebody has locked is not waited for: it is `unrenewed`, and the others are renewed.
+
         As few statements for all of them as for one. A worker may count as alive although its leases could not be
         renewed: then this raises, and repeating is safe."""
         ...

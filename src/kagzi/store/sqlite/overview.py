@@ -10,7 +10,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.load import Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
 from kagzi.store.protocol.changes import Queue
-from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, DueRun, Horizon, Survey
+from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, Blocker, DueRun, Horizon, Survey
 from kagzi.store.sqlite.limit_rows import read_paused
 from kagzi.store.sqlite.nouns import Noun, reads
 from kagzi.store.sqlite.statements import execute
@@ -18,6 +18,9 @@ from kagzi.store.sqlite.statements import execute
 
 class Overview(Noun):
     """See `store.protocol.overview.Overview`."""
+
+    async def blocker(self) -> Blocker | None:
+        return None  # there is one lock, of the whole file, and who waits for it says so
 
     @reads
     def horizon(self, connection: sqlite3.Connection, queues: Sequence[Queue]) -> Horizon:

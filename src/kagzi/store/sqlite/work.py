@@ -61,6 +61,8 @@ class Work(Noun):
             begin(connection)
             return _apply_one_by_one(connection, writes, now)
 
+    apply_patiently = apply  # there are no locks of rows
+
     @writes
     def claim(self, connection: sqlite3.Connection, poll: Poll, lease: Span) -> Polled:
         return claim_runs(connection, poll, lease, self.now())

@@ -31,17 +31,27 @@ WITH told AS MATERIALIZED (
     JOIN kagzi.workers AS w ON w.worker_id = b.worker_id
     WHERE w.status <> 'OFFLINE' AND (b.namespace IS NULL OR w.namespace = b.namespace)
     ORDER BY w.worker_id
-    FOR NO KEY UPDATE OF w
+    FOR NO KEY UPDATE OF w SKIP LOCKED
 )
 UPDATE kagzi.workers AS w
 SET last_heartbeat_at = coalesce($1::bigint, kagzi.clock()), completed = t.completed, failed = t.failed
 FROM told AS t
 WHERE w.worker_id = t.worker_id
-RETURNING w.worker_id, w.status, w.last_heartbeat_at,
-          EXISTS (SELECT FROM kagzi.workflow_runs AS r
-                  WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING'
-                    AND (t.namespace IS NULL OR r.namespace = t.namespace)
-                    AND (r.poll <= t.heard OR (t.confirmed AND r.poll IS NULL))) AS holds;
+RETURNING w.worker_id, w.status, w.last_heartbeat_at, {{holds(w, t)}} AS holds;
+
+-- fragment: holds(w, t)
+-- Whether a worker holds runs that its heartbeat may concern although it lists none.
+EXISTS (SELECT FROM kagzi.workflow_runs AS r
+                  WHERE r.worker_id = {w}.worker_id AND r.status = 'RUNNING'
+                    AND ({t}.namespace IS NULL OR r.namespace = {t}.namespace)
+                    AND (r.poll <= {t}.heard OR ({t}.confirmed AND r.poll IS NULL)))
+
+-- name: find_beating
+-- The same of workers whose rows somebody has locked, which say a moment longer when they were last heard of.
+SELECT w.worker_id, w.status, coalesce($1::bigint, kagzi.clock()) AS last_heartbeat_at, {{holds(w, b)}} AS holds
+FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::boolean[]) AS b (worker_id, namespace, heard, confirmed)
+JOIN kagzi.workers AS w ON w.worker_id = b.worker_id
+WHERE w.status <> 'OFFLINE' AND (b.namespace IS NULL OR w.namespace = b.namespace);
 
 -- fragment: is_listed(r)
 -- Whether a worker lists this run, with its lease.
@@ -55,7 +65,7 @@ RETURNING w.worker_id, w.status, w.last_heartbeat_at,
 
 -- name: renew_leases
 -- Renew the leases that workers list, or that were confirmed if they keep no list, and give back what they have claimed
--- but never heard of. Everything a worker holds is found by its id, so a pair that is not among them is lost to it.
+-- but never heard of. What somebody has locked is left for later (find_let_go tells that it is still held). Everything a worker holds is found by its id, so a pair that is not among them is lost to it.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), held AS MATERIALIZED (
@@ -75,7 +85,7 @@ WITH instant AS MATERIALIZED (
     FROM held AS h
     JOIN kagzi.workflow_runs AS r ON r.namespace = h.namespace AND r.run_id = h.run_id
     ORDER BY r.namespace, r.run_id
-    FOR NO KEY UPDATE OF r
+    FOR NO KEY UPDATE OF r SKIP LOCKED
 ), mine AS MATERIALIZED (
     SELECT l.namespace, l.run_id, l.worker_id, (l.confirmed AND l.poll IS NULL) OR {{is_listed(l)}} AS listed
     FROM locked AS l
@@ -97,9 +107,11 @@ WITH instant AS MATERIALIZED (
 SELECT * FROM changed;
 
 -- name: find_let_go
--- Which of these pairs are a worker's own although it does not hold them: it has just parked or finished the run. Never
--- one that another worker is driving.
-SELECT h.worker_id, h.run_id
+-- Which of these pairs are a worker's own although their leases were not renewed: it has just parked or finished the run,
+-- or holds it and somebody has locked the row (`locked`). Never one that another worker is driving.
+SELECT h.worker_id, h.run_id,
+       (SELECT r.status = 'RUNNING' FROM kagzi.workflow_runs AS r
+        WHERE r.namespace = w.namespace AND r.run_id = h.run_id) AS locked
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]) AS h (worker_id, namespace, run_id, token)
 JOIN kagzi.workers AS w ON w.worker_id = h.worker_id AND (h.namespace IS NULL OR w.namespace = h.namespace)
 -- Not a join: its key comes from two tables, and the planner might look up one half of it for each of them.
