@@ -42,7 +42,7 @@ async def test_a_worker_that_is_not_heard_of_is_gone_although_nobody_has_marked_
     assert 'kagzi_workers{namespace="default",status="offline"} 1.0' in metrics
 
 
-async def test_workers_and_queues(client: Client, engine: LocalEngine) -> None:
+async def test_workers_and_queues(client: Client, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201)
     await client.post("/api/v1/runs", {"workflow": "later", "queue": "quiet", "delay": "1h"}, status=201)
@@ -75,6 +75,12 @@ async def test_workers_and_queues(client: Client, engine: LocalEngine) -> None:
 
     drained = await client.post(f"/api/v1/workers/{worker.worker_id}/drain")
     assert drained["status"] == "DRAINING"
+    for module in ("core.load", "store.sqlite.overview", "store.postgres.overview"):
+        monkeypatch.setattr(f"kagzi.{module}.QUEUES_OF_NAMESPACE", 1)
+    engine._opened.load._until = 0.0  # it would be read again in two seconds
+    counted, unknown = (await client.get("/api/v1/queues"))["queues"]
+    assert (counted["ready"] is None, unknown["ready"], unknown["oldest_ready_seconds"]) == (False, None, None)
+    assert unknown["pending"] == shop["pending"]  # what else is known of it
     assert [queue["workers"] for queue in (await client.get("/api/v1/queues"))["queues"]] == [0, 0]
     assert (await client.post(f"/api/v1/workers/{worker.worker_id}/drain"))["status"] == "DRAINING"
     await engine.workers.deregister(worker.worker_id)

@@ -64,4 +64,5 @@ async def show_overview(call: Call[Any, None]) -> Html:
 
 
 def _is_unserved(queue: QueueDocument) -> bool:
-    return queue.ready > 0 and queue.workers == 0
+    waiting = queue.pending if queue.ready is None else queue.ready
+    return waiting > 0 and queue.workers == 0

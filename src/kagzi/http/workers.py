@@ -61,7 +61,8 @@ async def drain_worker(call: Call[Namespaced, NothingBody]) -> WorkerDocument:
 
 
 class QueueDocument(Struct, frozen=True, kw_only=True):
-    """A queue. `ready` runs could be claimed now, the oldest of them since `oldest_ready_at`; `pending` and `sleeping`
+    """A queue. `ready` runs could be claimed now, the oldest of them since `oldest_ready_at`: null if that was not
+    counted, as of a namespace with more than 100 queues in which runs wait. `pending` and `sleeping`
     ones include those that are due later. `at_least`: there is more than was counted. `paused_at`: no run of it is
     handed out since then."""
 
@@ -70,7 +71,7 @@ class QueueDocument(Struct, frozen=True, kw_only=True):
     pending: Count
     running: Count
     sleeping: Count
-    ready: Count
+    ready: Count | None
     oldest_ready_at: Moment | None
     oldest_ready_seconds: float | None
     workers: Count
@@ -98,22 +99,22 @@ async def list_queues(call: Call[Namespaced, None]) -> QueueList:
     waiting = (
         {} if load is None else {each.task_queue: each for each in load.queues if each.namespace == call.namespace}
     )
+    counted = load is not None and load.counted(call.namespace)
     limits = await call.engine.limits.list(call.namespace)
     paused = {each.name: each for each in limits if each.scope is Scope.QUEUE and each.paused_at is not None}
     documents = []
     for queue in sorted(counts.keys() | serving.keys() | paused.keys())[:NAMES]:
         count, due = counts.get(queue, Counter()), waiting.get(queue)
-        pending = count[RunStatus.PENDING]  # what is ready, as far as is known where the load is not
         oldest = None if due is None else due.oldest_due_at
         age = None if oldest is None or load is None else max(0, load.now - oldest) / SECOND
         documents.append(
             QueueDocument(
                 namespace=call.namespace,
                 queue=queue,
-                pending=pending,
+                pending=count[RunStatus.PENDING],
                 running=count[RunStatus.RUNNING],
                 sleeping=count[RunStatus.SLEEPING],
-                ready=pending if load is None else 0 if due is None else due.ready,
+                ready=due.ready if due is not None else 0 if counted else None,
                 oldest_ready_at=moment(oldest),
                 oldest_ready_seconds=age,
                 workers=serving[queue],

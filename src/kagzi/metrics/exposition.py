@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, assert_never
 from msgspec import Struct
 
 from kagzi.core.instant import SECOND
-from kagzi.core.load import Load
+from kagzi.core.load import MOST_NAMESPACES, Load
 from kagzi.core.worker import WorkerStatus
 from kagzi.metrics.counters import Counts, Histogram, Histograms, Labels, Metrics
 from kagzi.version import __version__
@@ -73,7 +73,10 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
     ),
     Definition("kagzi_step_retries_total", "counter", _STEP, "Failed attempts of steps that are to be tried again."),
     Definition(
-        "kagzi_queue_ready_runs", "gauge", ("namespace", "queue"), "Runs that could be claimed now, counted to 100,000."
+        "kagzi_queue_ready_runs",
+        "gauge",
+        ("namespace", "queue"),
+        "Runs that could be claimed now, counted to 100,000, in 100 queues of a namespace; others are left out.",
     ),
     Definition(
         "kagzi_queue_oldest_age_seconds",
@@ -227,6 +230,8 @@ def _gauges(load: Load) -> dict[str, dict[Labels, float]]:
             slots[each.namespace] = slots.get(each.namespace, 0) + each.slots
     by_state: dict[Labels, float] = {}
     for namespace, total in slots.items():
+        if namespace not in load.running and len(load.running) >= MOST_NAMESPACES:
+            continue  # what is used there was not counted
         used = load.running.get(namespace, 0)
         by_state[namespace, "used"] = used
         by_state[namespace, "free"] = max(0, total - used)

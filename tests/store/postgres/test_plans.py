@@ -159,7 +159,7 @@ async def test_the_horizon_is_flat_as_well(planner: asyncpg.Connection) -> None:
 
 
 async def test_gauges_do_not_look_at_what_sleeps(planner: asyncpg.Connection) -> None:
-    loads = "NULL, 1000, 100000"
+    loads = "NULL, 10000, 100000, 100"
     # Planned while the table was empty, as in a process that has just created it.
     await explain(planner, "queue_loads", loads)
     await planner.execute(FILL, 110_000)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kagzi.core.instant import Span
-from kagzi.core.load import Load, QueueLoad, WorkerLoad
+from kagzi.core.load import MOST_NAMESPACES, MOST_QUEUES, QUEUES_OF_NAMESPACE, Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
 from kagzi.store.postgres.locks import find_blocker
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import Queue
-from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, Blocker, DueRun, Horizon, Survey
+from kagzi.store.protocol.overview import MOST_SURVEYED, Blocker, DueRun, Horizon, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -69,9 +69,9 @@ class Overview(Noun):
     @asks
     async def load(self, connection: Connection, stale: Span) -> Load:
         now = self.now()
-        queues = await connection.fetch(_QUEUE_LOADS, now, MOST_LOADS, MOST_SURVEYED)
-        workers = await connection.fetch(_WORKER_LOADS, MOST_LOADS, now, stale)
-        running = await connection.fetch(_RUNNING_LOADS, now, MOST_LOADS)
+        queues = await connection.fetch(_QUEUE_LOADS, now, MOST_QUEUES, MOST_SURVEYED, QUEUES_OF_NAMESPACE)
+        workers = await connection.fetch(_WORKER_LOADS, MOST_NAMESPACES, now, stale)
+        running = await connection.fetch(_RUNNING_LOADS, now, MOST_NAMESPACES)
         return Load(
             now=running[0]["now"],
             queues=tuple(QueueLoad(**dict(row)) for row in queues),

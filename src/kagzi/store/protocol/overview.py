@@ -12,7 +12,6 @@ from kagzi.core.load import Load
 from kagzi.store.protocol.changes import Queue
 
 MOST_SURVEYED = 100_000
-MOST_LOADS = 1000  # queues, and namespaces, that a load tells of
 
 
 class Horizon(Struct, frozen=True, kw_only=True):
@@ -80,6 +79,6 @@ class Overview(Protocol):
         ...
 
     async def load(self, stale: Span) -> Load:
-        """Returns what gauges show. Reads no sleeping runs, and counts up to MOST_SURVEYED in each of MOST_LOADS
-        queues."""
+        """Returns what gauges show. Reads no sleeping runs, and counts up to MOST_SURVEYED in each of the
+        first QUEUES_OF_NAMESPACE queues of a namespace, and in MOST_QUEUES in all."""
         ...

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from kagzi.core.flow import Scope
 from kagzi.core.instant import Instant, Span
-from kagzi.core.load import Load, QueueLoad, WorkerLoad
+from kagzi.core.load import MOST_NAMESPACES, MOST_QUEUES, QUEUES_OF_NAMESPACE, Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
 from kagzi.store.protocol.changes import Queue
-from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, Blocker, DueRun, Horizon, Survey
+from kagzi.store.protocol.overview import MOST_SURVEYED, Blocker, DueRun, Horizon, Survey
 from kagzi.store.sqlite.limit_rows import read_paused
 from kagzi.store.sqlite.nouns import Noun, reads
 from kagzi.store.sqlite.statements import execute
@@ -72,8 +72,8 @@ class Overview(Noun):
     @reads
     def load(self, connection: sqlite3.Connection, stale: Span) -> Load:
         now = self.now()
-        workers = execute(connection, "worker_loads", (MOST_LOADS, now - stale)).fetchall()
-        running = execute(connection, "running_loads", (MOST_LOADS,)).fetchall()
+        workers = execute(connection, "worker_loads", (MOST_NAMESPACES, now - stale)).fetchall()
+        running = execute(connection, "running_loads", (MOST_NAMESPACES,)).fetchall()
         return Load(
             now=now,
             queues=tuple(_queue_loads(connection, now)),
@@ -88,11 +88,17 @@ class Overview(Noun):
 def _queue_loads(connection: sqlite3.Connection, now: Instant) -> Iterator[QueueLoad]:
     """Steps over the index of claims from queue to queue, so that it does not matter how much sleeps in them."""
     namespace = queue = ""
-    for _ in range(MOST_LOADS):
-        if (same := execute(connection, "next_queue", (namespace, queue)).fetchone()) is not None:
+    of_namespace = 0
+    for _ in range(MOST_QUEUES):
+        same = None
+        if of_namespace < QUEUES_OF_NAMESPACE:
+            same = execute(connection, "next_queue", (namespace, queue)).fetchone()
+        if same is not None:
             (queue,) = same
+            of_namespace += 1
         elif (other := execute(connection, "first_queue_after", (namespace,)).fetchone()) is not None:
             namespace, queue = other
+            of_namespace = 1
         else:
             return
         ready, oldest = execute(connection, "queue_load", (namespace, queue, now, MOST_SURVEYED)).fetchone()

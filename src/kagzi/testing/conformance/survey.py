@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kagzi.api.operations import CompleteRun, FailRun, ParkRun
 from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
@@ -120,6 +122,26 @@ class TestLoad:
             ("z tenant", "other"): (1, bench.now()),
             ("z tenant", "orders"): (1, bench.now()),
         }
+
+    async def test_a_tenant_with_many_queues_leaves_those_of_others_to_be_counted(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in ("core.load", "store.sqlite.overview", "store.postgres.overview"):
+            monkeypatch.setattr(f"kagzi.{module}.QUEUES_OF_NAMESPACE", 3)
+        for namespace, queues in (("a", "uvwxyz"), ("b", "x"), ("c", "xyz"), ("d", "xy")):
+            for queue in queues:
+                await bench.start(namespace=namespace, task_queue=queue)
+
+        load = await bench.store.overview.load(STALE)
+
+        told = [(each.namespace, each.task_queue) for each in load.queues]
+        assert sorted(told) == [tuple(each) for each in ("au", "av", "aw", "bx", "cx", "cy", "cz", "dx", "dy")]
+        assert [load.counted(namespace) for namespace in "abcde"] == [False, True, False, True, True]
+        for module in ("core.load", "store.sqlite.overview", "store.postgres.overview"):
+            monkeypatch.setattr(f"kagzi.{module}.MOST_QUEUES", 5)
+        load = await bench.store.overview.load(STALE)
+        assert len(load.queues) == 5
+        assert not any(load.counted(namespace) for namespace in "abcde")
 
     async def test_workers_slots_and_what_is_running(self, bench: Bench) -> None:
         await bench.store.workers.register(bench.registration(concurrency=7))

@@ -37,17 +37,22 @@ FROM instant AS i CROSS JOIN counted AS c CROSS JOIN crew AS k LEFT JOIN oldest 
 
 -- name: queue_loads
 -- What is due, queue by queue, with what is set aside because no worker executes it. The names of the queues are found by hopping over the index of claims from
--- one to the next, so that what sleeps is not looked at, however much it is.
+-- one to the next, so that what sleeps is not looked at, however much it is; of a namespace so many, and no more.
 WITH RECURSIVE queues AS (
-    (SELECT r.namespace, r.task_queue FROM kagzi.workflow_runs AS r
+    (SELECT r.namespace, r.task_queue, 1 AS of_namespace FROM kagzi.workflow_runs AS r
      WHERE r.status IN ('PENDING', 'SLEEPING') ORDER BY r.namespace, r.task_queue LIMIT 1)
     UNION ALL
-    SELECT n.namespace, n.task_queue
+    SELECT n.namespace, n.task_queue, CASE WHEN n.namespace = q.namespace THEN q.of_namespace + 1 ELSE 1 END
     FROM queues AS q
     CROSS JOIN LATERAL (
-        SELECT r.namespace, r.task_queue FROM kagzi.workflow_runs AS r
-        WHERE r.status IN ('PENDING', 'SLEEPING') AND (r.namespace, r.task_queue) > (q.namespace, q.task_queue)
-        ORDER BY r.namespace, r.task_queue LIMIT 1
+        (SELECT r.namespace, r.task_queue FROM kagzi.workflow_runs AS r
+         WHERE q.of_namespace < $4::integer AND r.status IN ('PENDING', 'SLEEPING')
+           AND (r.namespace, r.task_queue) > (q.namespace, q.task_queue)
+         ORDER BY r.namespace, r.task_queue LIMIT 1)
+        UNION ALL
+        (SELECT r.namespace, r.task_queue FROM kagzi.workflow_runs AS r
+         WHERE q.of_namespace >= $4::integer AND r.status IN ('PENDING', 'SLEEPING') AND r.namespace > q.namespace
+         ORDER BY r.namespace, r.task_queue LIMIT 1)
     ) AS n
 ), instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
