@@ -213,6 +213,7 @@ class Portal:
             _wait(loop, self._app.open)
         except BaseException:
             loop.call_soon_threadsafe(loop.stop)
+            thread.join()
             raise
         if (opening := self._app.opening) is not None:
             opening.place, opening.blocking = place_of_call(), True
