@@ -8,10 +8,16 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from kagzi._proto.v1.worker_pb2 import WORKER_STATUS_ONLINE
 from kagzi.access import Role
 from kagzi.api.keys import AuditFilter
+from kagzi.core.audit import AuditEntry
+from kagzi.core.declaration import Declaration
+from kagzi.core.worker import WorkflowType
+from kagzi.rpc.convert.work import registration_to_wire
+from kagzi.rpc.methods import METHODS
 from tests.engine.support import WORKER, new_registration
 from tests.rpc.guarded import IDS, Guarded, guarded
 
@@ -65,6 +71,35 @@ async def test_a_job_is_started_by_its_caller_whatever_the_request_says(light: G
             refused = await client.refused("StartJob", **fields, filter={"namespace": namespace})
             assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert f"the filter names namespace '{namespace}' and the request 'a'" in (refused.details() or "")
+
+
+REGISTER = next(method for method in METHODS.values() if method.rpc == "Register")
+
+
+async def test_a_worker_declares_schedules_of_what_it_serves_and_the_log_names_its_key(light: Guarded) -> None:
+    key = await light.key(Role.WORKER, "a")
+    nightly = Declaration(name="nightly", workflow_type="report", task_queue="night", cron_expr="@daily", hash="h")
+    serving = replace(new_registration(), namespace="a", queues=("night",), types=(WorkflowType("report"),))
+    async with light.client(key) as client:
+        for foreign in (replace(nightly, task_queue="mail"), replace(nightly, workflow_type="pay")):
+            wrong = registration_to_wire(replace(serving, schedules=(foreign,)))
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await client.send(REGISTER, wrong)
+            refused = refusal.value
+            assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "which this worker does not" in (refused.details() or "")
+        await client.send(REGISTER, registration_to_wire(replace(serving, schedules=(nightly,))))
+    async with asyncio.timeout(30):
+        while not (entries := await _declarations(light)):
+            await asyncio.sleep(0.02)
+    (entry,) = entries
+    assert (entry.actor, entry.target, entry.result) == (f"key:{key.split('_')[1]}", "schedule nightly", "OK")
+    assert entry.peer.startswith("ipv4:127.0.0.1:")
+
+
+async def _declarations(light: Guarded) -> list[AuditEntry]:
+    entries = (await light.engine.audit.list(AuditFilter(namespace="a"))).items
+    return [entry for entry in entries if entry.action == "declare schedule"]
 
 
 async def test_the_drain_of_a_worker_is_told_with_its_namespace_and_what_came_of_it(light: Guarded) -> None:

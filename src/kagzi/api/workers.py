@@ -73,6 +73,8 @@ class Registration(Struct, frozen=True, kw_only=True):
     schedules: tuple[Declaration, ...] = ()  # what its code declares, of its own types alone
     interfaces: tuple[WorkflowInterface, ...] = ()  # what its types are for and what they take
     look: bool = False  # it is registered: only its schedules are looked at again
+    actor: str = ""  # who shows the key that it is registered with, and from where, as the audit log names them
+    peer: str = ""
 
 
 class Registered(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from kagzi.core.instant import SECOND, Instant, Span, to_datetime
 from kagzi.errors import InvalidRequest
 
 DEFAULT_CATCHUP: Final = 100
+MOST_SCHEDULES: Final = 10_000  # of a namespace
 MOST_CATCHUP: Final = 10_000
 LONGEST_JITTER: Final[Span] = 24 * 3600 * SECOND
 MOST_BACKFILLED: Final = 1000

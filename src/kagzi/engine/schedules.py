@@ -40,7 +40,7 @@ from kagzi.engine.checks import (
 from kagzi.engine.listing import Listing
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
+from kagzi.errors import Conflict, InvalidRequest, KagziError, LimitExceeded, NotFound
 from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.store import Store
 
@@ -91,7 +91,7 @@ class Schedules:
         self._check_options(create)
         await self._namespaces.admit(create.namespace)
         made = await self._store.schedules.create(create)
-        if isinstance(made, Conflict):
+        if isinstance(made, Conflict | LimitExceeded):
             raise made
         self._changed()
         self._tell(made.namespace, made.schedule_id, ScheduleChange.CREATED, None)
@@ -155,8 +155,8 @@ class Schedules:
         return changed
 
     async def check_declared(self, registration: Registration) -> None:
-        """Refuses declarations that cannot be, and those of workflows that the worker does not execute: its key is for
-        those alone."""
+        """Refuses declarations that cannot be, and those of workflows or queues that the worker does not serve: its key
+        is for those alone."""
         declared = registration.schedules
         if len(declared) > _DECLARED:
             raise InvalidRequest(f"a worker declares at most {_DECLARED:,} schedules, not {len(declared):,}")
@@ -170,6 +170,10 @@ class Schedules:
                     f"schedule {each.name!r} is of workflow {each.workflow_type!r}, which this worker does not execute"
                 )
             check_name(each.task_queue, "task queue")
+            if each.task_queue not in registration.queues:
+                raise InvalidRequest(
+                    f"schedule {each.name!r} is for queue {each.task_queue!r}, which this worker does not serve"
+                )
             check_name(each.hash, "hash")
             parse_times(each.cron_expr, check_zone(each.timezone))
             self._check_options(each)
@@ -195,12 +199,12 @@ class Schedules:
                 await self._tell_declared(registration.namespace, each.name, verdict)
                 self._audit(
                     AuditEntry(
-                        actor=f"worker:{registration.worker_id}",
+                        actor=registration.actor or f"worker:{registration.worker_id}",
                         action="declare schedule",
                         namespace=registration.namespace,
                         target=f"schedule {each.name}",
                         request_id="",
-                        peer=registration.hostname,
+                        peer=registration.peer or registration.hostname,
                         result=OK,
                     )
                 )

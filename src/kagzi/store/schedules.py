@@ -13,6 +13,7 @@ from kagzi.core.instant import Instant, Span, to_datetime
 from kagzi.core.schedule import (
     AFTER_ERROR,
     MOST_COUNTED,
+    MOST_SCHEDULES,
     ON_TIME,
     WHILE_DISABLED,
     Firing,
@@ -26,7 +27,7 @@ from kagzi.core.schedule import (
     unfired,
 )
 from kagzi.core.tags import encode_tags
-from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.errors import Conflict, InvalidRequest, KagziError, LimitExceeded
 from kagzi.store.protocol.changes import Recovered, Told
 from kagzi.store.protocol.schedules import Fired, Turned
 
@@ -242,6 +243,13 @@ def created(declare: DeclareSchedule) -> CreateSchedule:
         on_failure=declared.on_failure,
         on_failure_queue=declared.on_failure_queue,
         limit_key=declared.limit_key,
+    )
+
+
+def too_many(namespace: str) -> LimitExceeded:
+    return LimitExceeded.lasting(
+        f"there are {MOST_SCHEDULES:,} schedules in namespace {namespace}, and no more are allowed; delete some, or "
+        "let one schedule start a workflow that does the work of many"
     )
 
 

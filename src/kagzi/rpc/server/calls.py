@@ -15,13 +15,14 @@ from kagzi.core.instant import SECOND, Span
 class CallerHeaders:
     """What a caller shows of itself, in forms that the gate takes. All calls of a stream show the same."""
 
-    __slots__ = ("headers", "key", "metadata", "peer", "peer_name")
+    __slots__ = ("actor", "headers", "key", "metadata", "peer", "peer_name")
 
     def __init__(self, metadata: grpc.aio.Metadata | None, peer: str) -> None:
         self.metadata = metadata
         self.peer = peer
         self.headers = {key: value for key, value in metadata or () if isinstance(value, str)}
         self.key = shown_key(self.headers.get("authorization"))
+        self.actor = ""  # whom the gate has found it to be, for calls that note it
         self.peer_name = unquote(peer)  # gRPC writes ipv6:%5B::1%5D:50312
 
 
@@ -46,6 +47,14 @@ class CallAlone:
     def peer(self) -> str:
         return self.shown.peer
 
+    @property
+    def actor(self) -> str:
+        return self.shown.actor
+
+    @property
+    def peer_name(self) -> str:
+        return self.shown.peer_name
+
 
 class CallOnStream:
     """`services.host.Call`."""
@@ -65,3 +74,11 @@ class CallOnStream:
 
     def peer(self) -> str:
         return self.shown.peer
+
+    @property
+    def actor(self) -> str:
+        return self.shown.actor
+
+    @property
+    def peer_name(self) -> str:
+        return self.shown.peer_name

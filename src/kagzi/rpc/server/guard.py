@@ -36,6 +36,7 @@ Handle = Callable[[Any, Any], Awaitable[Message]]
 PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
 
 _HEALTH: Final = "HealthCheck"
+_REGISTER: Final = "Register"
 # Fields that say who does it: where keys are asked for that is the caller, whatever the request says.
 _BY: Final = {"PauseClaims": "by", "StartJob": "created_by"}
 _DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
@@ -92,6 +93,8 @@ class GateGuard(Guard):
                 return await handle(request, call)
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
+        if method.rpc == _REGISTER and caller.key_id is not None:
+            shown.actor = caller.actor
         if caller.key_id is not None and (said := _BY.get(method.rpc)) is not None:
             setattr(request, said, caller.actor)
         rule = ACTIONS[action]

@@ -58,6 +58,8 @@ class Registering:
         self._interfaces = interfaces
         self._settings = settings
         self._log = log
+        # Others are declared by workers that serve their queue.
+        self._schedules = tuple([each for each in settings.schedules if each.task_queue in settings.queues])
         self._warned: set[str] = set()
         self._again: asyncio.Task[None] | None = None
 
@@ -98,7 +100,7 @@ class Registering:
             concurrency=self._settings.concurrency,
             labels={LABEL: platform.python_version(), **self._settings.labels},
             limits=self._settings.limits,
-            schedules=self._settings.schedules,
+            schedules=self._schedules,
             interfaces=() if look else self._interfaces(),
             look=look,
         )
@@ -106,7 +108,7 @@ class Registering:
     def _heed(self, registered: Registered) -> None:
         """Warns once of schedules in code that do not count as they are declared."""
         warnings = set(registered.warnings)
-        if registered.schedules < len(self._settings.schedules):
+        if registered.schedules < len(self._schedules):
             warnings.add("the server is older than this worker, and does not know schedules that code declares")
         for warning in sorted(warnings - self._warned):
             self._log.warning("%s", warning)

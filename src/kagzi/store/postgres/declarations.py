@@ -9,6 +9,7 @@ from kagzi.core.declaration import Declaration, Standing, Verdict, judge
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.postgres.schedule_rows import (
+    Full,
     ScheduleKey,
     Taken,
     find_schedule,
@@ -17,7 +18,7 @@ from kagzi.store.postgres.schedule_rows import (
     replace_input,
 )
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.schedules import created, dropped, first_firing, taken
+from kagzi.store.schedules import created, dropped, first_firing, taken, too_many
 
 if TYPE_CHECKING:
     import asyncpg
@@ -52,6 +53,8 @@ async def _create(connection: Connection, declare: DeclareSchedule, now: Instant
             await insert_schedule(connection, create, now)
             key = (create.namespace, create.schedule_id)
             await connection.execute(_NOTE_DECLARATION, *key, declare.declaration.hash, declare.worker_id)
+    except Full:
+        raise too_many(create.namespace) from None
     except Taken as by:
         if by.by_id:
             raise taken(create, by_id=True) from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kagzi.api.schedules import CreateSchedule
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.core.schedule import Overlap, Schedule, Skip
+from kagzi.core.schedule import MOST_SCHEDULES, Overlap, Schedule, Skip
 from kagzi.core.tags import decode_tags, encode_tags
 from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.single import INLINE_BYTES
@@ -28,9 +28,14 @@ _DELETE_TEMPLATE_INPUT = STATEMENTS["delete_template_input"]
 _UPDATE_TEMPLATE_INPUT = STATEMENTS["update_template_input"]
 _GET_SCHEDULES = STATEMENTS["get_schedules"]
 _FIND_SCHEDULE = STATEMENTS["find_schedule"]
+_SCHEDULES_ARE_FULL = STATEMENTS["schedules_are_full"]
 _INSERT_SKIPS = STATEMENTS["insert_skips"]
 
 ScheduleKey = tuple[str, str]  # (namespace, schedule id)
+
+
+class Full(Exception):
+    """Raised instead of inserting one more schedule than a namespace may have."""
 
 
 class Taken(Exception):
@@ -42,8 +47,10 @@ class Taken(Exception):
 
 
 async def insert_schedule(connection: Connection, create: CreateSchedule, now: Instant | None) -> None:
-    """Inserts both rows, in a transaction of the caller's. Raises Taken."""
+    """Inserts both rows, in a transaction of the caller's. Raises Full or Taken."""
     key = (create.namespace, create.schedule_id)
+    if await connection.fetchval(_SCHEDULES_ARE_FULL, create.namespace, MOST_SCHEDULES):
+        raise Full
     at: Instant = await connection.fetchval(_SCHEDULE_CLOCK, now)
     if not await _insert_template(connection, create, at):
         raise Taken(by_id=True)

@@ -11,13 +11,14 @@ from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import Schedule, ScheduleCounts, Skip, SkipReason
-from kagzi.errors import Conflict, InvalidRequest
+from kagzi.errors import Conflict, InvalidRequest, LimitExceeded
 from kagzi.store.postgres.declarations import declare_schedule
 from kagzi.store.postgres.firings import fire, insert_firings
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.runs import get_runs
 from kagzi.store.postgres.schedule_rows import (
+    Full,
     Taken,
     find_schedule,
     get_schedule,
@@ -39,6 +40,7 @@ from kagzi.store.schedules import (
     refuse_fired,
     same_schedule,
     taken,
+    too_many,
 )
 
 if TYPE_CHECKING:
@@ -76,17 +78,17 @@ class Schedules(Noun):
     """See `store.protocol.schedules.Schedules`."""
 
     @asks
-    async def create(self, connection: Connection, create: CreateSchedule) -> Schedule | Conflict:
+    async def create(self, connection: Connection, create: CreateSchedule) -> Schedule | Conflict | LimitExceeded:
         self.indexes.check(*_INDEXES)
         key = (create.namespace, create.schedule_id)
         try:
             async with connection.transaction():
                 await insert_schedule(connection, create, self.now())
-        except Taken as by:
+        except (Full, Taken) as by:
             found = await get_schedule(connection, *key)
-            if found is None or not same_schedule(create, found):
-                return taken(create, by_id=by.by_id)
-            return found
+            if found is not None and same_schedule(create, found):
+                return found
+            return too_many(create.namespace) if isinstance(by, Full) else taken(create, by_id=by.by_id)
         made = await get_schedule(connection, *key)
         # Somebody else may have deleted it in this moment.
         return Conflict(f"schedule {create.schedule_id} was deleted meanwhile") if made is None else made

@@ -14,7 +14,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.schedule import Schedule, ScheduleCounts, Skip
-from kagzi.errors import Conflict, InvalidRequest
+from kagzi.errors import Conflict, InvalidRequest, LimitExceeded
 from kagzi.store.protocol.changes import Recovered, Told
 
 
@@ -44,7 +44,7 @@ class Schedules(Protocol):
 
     Each change of one locks its template first: once it is acknowledged, nothing fires by what was there before."""
 
-    async def create(self, create: CreateSchedule) -> Schedule | Conflict:
+    async def create(self, create: CreateSchedule) -> Schedule | Conflict | LimitExceeded:
         """Inserts a schedule; Conflict if its id or name is taken. A repeat of the same request gets the answer of the
         first."""
         ...

@@ -10,7 +10,7 @@ from kagzi.api.schedules import DeclareSchedule
 from kagzi.core.declaration import Declaration, Standing, Verdict, judge
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.errors import Conflict
+from kagzi.errors import Conflict, LimitExceeded
 from kagzi.store.schedules import created, dropped, first_firing
 from kagzi.store.sqlite.schedule_rows import ScheduleKey, insert_schedule, note_skips, replace_input
 from kagzi.store.sqlite.statements import execute
@@ -22,7 +22,7 @@ def declare_schedule(connection: sqlite3.Connection, declare: DeclareSchedule, n
     row = execute(connection, "read_declaration", (declare.namespace, declared.name)).fetchone()
     if row is None:
         made = insert_schedule(connection, created(declare), now)
-        if isinstance(made, Conflict):
+        if isinstance(made, Conflict | LimitExceeded):
             raise made
         execute(connection, "note_declaration", (made.namespace, made.schedule_id, declared.hash, declare.worker_id))
         return Verdict.CREATED

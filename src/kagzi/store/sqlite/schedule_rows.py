@@ -9,18 +9,23 @@ from typing import Any
 from kagzi.api.schedules import CreateSchedule
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.core.schedule import Overlap, Schedule, Skip
+from kagzi.core.schedule import MOST_SCHEDULES, Overlap, Schedule, Skip
 from kagzi.core.tags import decode_tags, encode_tags
-from kagzi.errors import Conflict
-from kagzi.store.schedules import first_firing, same_schedule, taken
+from kagzi.errors import Conflict, LimitExceeded
+from kagzi.store.schedules import first_firing, same_schedule, taken, too_many
 from kagzi.store.sqlite.run_rows import INLINE_BYTES
 from kagzi.store.sqlite.statements import execute, execute_rows
 
 ScheduleKey = tuple[str, str]  # (namespace, schedule id)
 
 
-def insert_schedule(connection: sqlite3.Connection, create: CreateSchedule, now: Instant) -> Schedule | Conflict:
+def insert_schedule(
+    connection: sqlite3.Connection, create: CreateSchedule, now: Instant
+) -> Schedule | Conflict | LimitExceeded:
     key = (create.namespace, create.schedule_id)
+    if execute(connection, "schedules_are_full", (create.namespace, MOST_SCHEDULES)).fetchone()[0]:
+        same = get_schedule(connection, *key)  # one that is made twice is there
+        return same if same is not None and same_schedule(create, same) else too_many(create.namespace)
     first = first_firing(create.cron_expr, create.timezone, now) if create.enabled else None
     status = RunStatus.SCHEDULED if create.enabled else RunStatus.PAUSED
     inline = create.input if len(create.input) <= INLINE_BYTES else None

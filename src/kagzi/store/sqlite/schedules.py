@@ -14,7 +14,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import Schedule, ScheduleCounts, Skip, SkipReason
-from kagzi.errors import Conflict, InvalidRequest
+from kagzi.errors import Conflict, InvalidRequest, LimitExceeded
 from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.schedules import Fired
 from kagzi.store.schedules import (
@@ -39,7 +39,7 @@ class Schedules(Noun):
     """See `store.protocol.schedules.Schedules`."""
 
     @writes
-    def create(self, connection: sqlite3.Connection, create: CreateSchedule) -> Schedule | Conflict:
+    def create(self, connection: sqlite3.Connection, create: CreateSchedule) -> Schedule | Conflict | LimitExceeded:
         return insert_schedule(connection, create, self.now())
 
     @reads

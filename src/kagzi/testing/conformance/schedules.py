@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from kagzi.api.operations import CancelRun, Fork, RepeatRun, SendSignal, TerminateRun
-from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workflows import RunFilter
+from kagzi.core.declaration import Declaration, Verdict
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import Overlap, Schedule, SkipReason, firing_id
-from kagzi.errors import Conflict, InvalidRequest, NotFound
+from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
 from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.schedules import Fired
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
@@ -96,6 +98,32 @@ class TestSchedules:
         assert isinstance(await bench.store.schedules.create(other), Conflict)
         run_id = await bench.start()
         assert isinstance(await bench.store.schedules.create(schedule(bench, schedule_id=run_id)), Conflict)
+
+    async def test_a_namespace_has_so_many_and_others_have_theirs(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for store in ("sqlite", "postgres"):
+            monkeypatch.setattr(f"kagzi.store.{store}.schedule_rows.MOST_SCHEDULES", 2)
+        create = schedule(bench, name="nightly", enabled=False)
+        first = await bench.store.schedules.create(create)
+        last = await made(bench)
+        assert isinstance(await bench.store.schedules.create(schedule(bench)), LimitExceeded)
+        assert await bench.store.schedules.create(create) == first  # it is there
+        declaration = Declaration(
+            name="hourly", workflow_type=TYPE, task_queue=QUEUE, cron_expr="every 1h", hash="declared"
+        )
+        declare = DeclareSchedule(
+            namespace=NAMESPACE,
+            schedule_id=bench.new_id(),
+            worker_id=bench.new_id(),
+            starting=True,
+            declaration=declaration,
+        )
+        with pytest.raises(LimitExceeded, match=r"in namespace default, and no more are allowed"):
+            await bench.store.schedules.declare(declare)
+        await made(bench, namespace="tenant")
+        await bench.store.schedules.delete(NAMESPACE, last.schedule_id)
+        assert await bench.store.schedules.declare(declare) is Verdict.CREATED
 
     async def test_a_template_is_no_run(self, bench: Bench) -> None:
         """Whoever asks for a run by its id, looks for runs or goes through them does not find one."""

@@ -35,6 +35,14 @@ class Call(Protocol):
 
     def peer(self) -> str: ...
 
+    @property
+    def actor(self) -> str:
+        """Who calls, as the audit log names it; empty where nobody is asked for a key."""
+        ...
+
+    @property
+    def peer_name(self) -> str: ...
+
 
 class Host:
     """`ready` says whether the database can be reached; without it nothing can be done for callers but tell them."""

@@ -54,7 +54,7 @@ class WorkerService(UnaryCalls):
 
     # Joining, staying, leaving.
 
-    async def Register(self, request: pb.RegisterRequest, call: Call) -> pb.RegisterResponse:  # noqa: ARG002
+    async def Register(self, request: pb.RegisterRequest, call: Call) -> pb.RegisterResponse:
         worker_id = request.worker_id or self._host.ids.token()
         types = types_from_wire(request.types) or tuple([WorkflowType(name) for name in request.workflow_types])
         queues = tuple(request.queues) or (request.task_queue or (types[0].name if types else ""),)
@@ -78,6 +78,8 @@ class WorkerService(UnaryCalls):
                 limits=declared_from_wire(request.limits),
                 schedules=tuple([declaration_from_wire(each) for each in request.schedules]),
                 look=request.look,
+                actor=call.actor,
+                peer=call.peer_name,
                 interfaces=tuple([interface_from_wire(each) for each in request.interfaces]),
             )
         )

@@ -17,6 +17,11 @@ VALUES ($1::text, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::integer,
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
+-- name: schedules_are_full
+-- Whether a namespace has so many schedules. Some that are made in the same moment may be too many.
+SELECT count(*) >= $2::integer
+FROM (SELECT FROM kagzi.schedules AS s WHERE s.namespace = $1::text LIMIT $2::integer) AS counted;
+
 -- name: insert_schedule
 -- What is beside a template; nothing if the name is taken.
 INSERT INTO kagzi.schedules (namespace, schedule_id, name, overlap, jitter, timeout, fired_until, updated_at)

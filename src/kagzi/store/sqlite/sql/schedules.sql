@@ -1,3 +1,7 @@
+-- name: schedules_are_full
+-- Whether a namespace has so many schedules.
+SELECT count(*) >= ?2 FROM (SELECT 1 FROM schedules WHERE namespace = ?1 LIMIT ?2);
+
 -- name: insert_template
 -- The template of a new schedule; nothing if the id is taken.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, priority, created_at,
