@@ -594,21 +594,19 @@ def test_a_signal_by_id_goes_to_the_run_that_has_the_id_when_it_is_stored(monkey
             restart: StartRun = replace(
                 new_start(engine, external_id="order-1"), on_conflict=OnConflict.RESTART_FINISHED
             )
-            found = engine.workflows.get_by_external_id
+            find = engine.store.runs.find
             looks = 0
 
             async def look(namespace: str, external_id: str) -> Any:
                 nonlocal looks
                 looks += 1
-                run = await found(namespace, external_id)
+                run_id = await find(namespace, external_id)
                 if looks == 1:
-                    await engine.workflows.terminate(
-                        TerminateRun(namespace="default", run_id=run.run_id, reason="over")
-                    )
+                    await engine.workflows.terminate(TerminateRun(namespace="default", run_id=run_id, reason="over"))
                     assert not (await engine.workflows.start(restart)).already_exists
-                return run
+                return run_id
 
-            monkeypatch.setattr(engine.workflows, "get_by_external_id", look)
+            monkeypatch.setattr(engine.store.runs, "find", look)
             signal = SendSignal(namespace="default", external_id="order-1", name="x", value=b"1", key="k")
             answer = await engine.workflows.signal(signal)
             assert answer.run_id == restart.run_id != old.run_id

@@ -494,7 +494,13 @@ class World:
 
     def _get_by_external_id(self) -> Any:
         namespace, external_id = self.random.choice(NAMESPACES), self._external_id()
-        return lambda store: store.runs.get_by_external_id(namespace, external_id)
+
+        async def look(store: Store) -> Any:
+            return await store.runs.find(namespace, external_id), await store.runs.get_by_external_id(
+                namespace, external_id
+            )
+
+        return look
 
     # Their parts.
 

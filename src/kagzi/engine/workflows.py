@@ -59,6 +59,7 @@ from kagzi.engine.settings import EngineSettings
 from kagzi.engine.versions import VersionRegistry
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import Conflict, KagziError, NotFound, Unavailable
+from kagzi.store.protocol.runs import RunFacts
 from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.engine")
@@ -131,7 +132,7 @@ class Workflows:
         run_id = check_id(run_id, "run id")
         run = await self._reads.get(namespace, run_id)
         if run is None:
-            raise NotFound(f"there is no run {run_id} in namespace {namespace}")
+            raise _no_such_run(namespace, run_id)
         return run
 
     async def get_by_external_id(self, namespace: str, external_id: str) -> Run:
@@ -139,7 +140,7 @@ class Workflows:
         check_name(external_id, "id")
         run = await self._store.runs.get_by_external_id(namespace, external_id)
         if run is None:
-            raise NotFound(f"there is no run with the id {external_id!r} in namespace {namespace}")
+            raise _no_such_id(namespace, external_id)
         return run
 
     async def list(
@@ -254,7 +255,7 @@ class Workflows:
         """Says whether the run is, or was last, driven by one of those workers in the field that know nothing of
         cancellations: they name no versions when they register. Nobody would clean up, so such a run is ended at
         once."""
-        run = await self.get(cancel.namespace, cancel.run_id)
+        run = await self._facts(cancel.namespace, cancel.run_id)
         if run.worker_id is None:
             return False
         worker = await self._store.workers.get(run.worker_id, None, self._stale)
@@ -271,7 +272,7 @@ class Workflows:
         run_id = check_id(run_id, "run id")
         answer = await self._store.work.wake(namespace, run_id)
         if answer is None:
-            raise NotFound(f"there is no run {run_id} in namespace {namespace}")
+            raise _no_such_run(namespace, run_id)
         if answer.woken:
             self._wakeups.available((namespace, answer.task_queue), answer.available_at)
         return answer
@@ -282,14 +283,28 @@ class Workflows:
             return await self._send(replace(signal, run_id=check_id(signal.run_id, "run id")))
         # The id may be given to another run between reading and sending: then the one that has it now is meant.
         for _ in range(_TRIES):
-            run = await self.get_by_external_id(signal.namespace, signal.external_id)
+            run_id = await self._find(signal.namespace, signal.external_id)
             try:
-                return await self._send(replace(signal, run_id=run.run_id))
+                return await self._send(replace(signal, run_id=run_id))
             except (Conflict, NotFound):
-                holder = await self.get_by_external_id(signal.namespace, signal.external_id)
-                if holder.run_id == run.run_id:
+                if await self._find(signal.namespace, signal.external_id) == run_id:
                     raise
         raise Unavailable(f"the id {signal.external_id!r} is being given from run to run; trying again is safe")
+
+    async def _find(self, namespace: str, external_id: str) -> str:
+        """Returns the run id of the run that has this id."""
+        check_name(namespace, "namespace")
+        check_name(external_id, "id")
+        run_id = await self._store.runs.find(namespace, external_id)
+        if run_id is None:
+            raise _no_such_id(namespace, external_id)
+        return run_id
+
+    async def _facts(self, namespace: str, run_id: str) -> RunFacts:
+        """Returns what is known of a run without reading its payloads."""
+        for facts in await self._store.runs.facts_of([(namespace, run_id)]):
+            return facts
+        raise _no_such_run(namespace, run_id)
 
     async def _send(self, signal: SendSignal) -> SignalAnswer:
         return cast("SignalAnswer", await self._submit(signal, len(signal.value)))
@@ -322,7 +337,7 @@ class Workflows:
         if repeat.fork is not None:
             repeat = replace(repeat, keep_id=False, fork=await self._check_fork(repeat, repeat.fork))
         # The new run waits in the same queue, whose workers find it within a second even if this goes wrong.
-        queue = (repeat.namespace, (await self.get(repeat.namespace, repeat.of_run_id)).task_queue)
+        queue = (repeat.namespace, (await self._facts(repeat.namespace, repeat.of_run_id)).task_queue)
         await self._namespaces.admit(repeat.namespace)  # not before: it would make a namespace that only a typo names
         started = cast("Started", await self._submit(repeat))
         self._wakeups.available(queue, started.available_at)
@@ -381,6 +396,14 @@ class Workflows:
         completed, note = await self._versions.complete(start)
         started = await self._start(completed, weight)
         return replace(started, note=note) if note else started
+
+
+def _no_such_run(namespace: str, run_id: str) -> NotFound:
+    return NotFound(f"there is no run {run_id} in namespace {namespace}")
+
+
+def _no_such_id(namespace: str, external_id: str) -> NotFound:
+    return NotFound(f"there is no run with the id {external_id!r} in namespace {namespace}")
 
 
 def _expire(reply: Reply[Run | None]) -> None:

@@ -178,7 +178,8 @@ class Room:
         if not self.rated:
             return
         name = self._name(run.workflow_type, run.limit_name)
-        for scope, whose in ((Scope.QUEUE, run.task_queue), *[(Scope.WORKFLOW, w) for w in {run.workflow_type, name}]):
+        names = [(Scope.WORKFLOW, each) for each in dict.fromkeys((run.workflow_type, name))]
+        for scope, whose in ((Scope.QUEUE, run.task_queue), *names):
             limit = self._limits.get((scope, whose))
             if limit is not None and (rate := limit.effective_rate) is not None:
                 yield (scope.value, whose, ""), rate
@@ -204,7 +205,7 @@ class Room:
             running = self._keys[counted_for, run.limit_key]
             if running >= limit.key_most:
                 return f"{counted_for}/{run.limit_key}", running, limit.key_most
-        for name in {run.workflow_type, counted_for}:
+        for name in dict.fromkeys((run.workflow_type, counted_for)):  # of two that are reached its own is named
             limit = self._limits.get((Scope.WORKFLOW, name))
             if limit is not None and limit.most is not None and self._names[name] >= limit.most:
                 return limit.about, self._names[name], limit.most

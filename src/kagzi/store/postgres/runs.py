@@ -68,6 +68,11 @@ class Runs(Noun):
         return None if row is None else run_of(row)
 
     @asks
+    async def find(self, connection: Connection, namespace: str, external_id: str) -> str | None:
+        found = await connection.fetchval(STATEMENTS["find_run"], namespace, external_id)
+        return None if found is None else str(found)
+
+    @asks
     async def search(self, connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
         return await list_runs(connection, filter, cursor, limit, self.indexes.missing)
 
@@ -189,6 +194,8 @@ async def _facts_of(connection: Connection, runs: Sequence[RunKey]) -> list[RunF
             namespace=row["namespace"],
             run_id=str(row["run_id"]),
             workflow_type=row["workflow_type"],
+            task_queue=row["task_queue"],
+            worker_id=None if row["worker_id"] is None else str(row["worker_id"]),
             started_at=row["started_at"],
             finished_at=row["finished_at"],
         )

@@ -18,11 +18,13 @@ from kagzi.core.workflow_report import Sample
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """The labels under which a run is counted."""
+    """A run without its payloads: the labels it is counted under, its queue, and the last worker that drove it."""
 
     namespace: str
     run_id: str
     workflow_type: str
+    task_queue: str
+    worker_id: str | None
     started_at: Instant | None
     finished_at: Instant | None
 
@@ -45,6 +47,10 @@ class Runs(Protocol):
         ...
 
     async def get_by_external_id(self, namespace: str, external_id: str) -> Run | None: ...
+
+    async def find(self, namespace: str, external_id: str) -> str | None:
+        """Returns the run id of the run that has this id, without reading the run."""
+        ...
 
     async def search(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
         """Returns runs, the newest first, beyond the cursor. Going backward: the `limit` nearest newer rows, nearest

@@ -53,6 +53,11 @@ class Runs(Noun):
         return None if row is None else run_of(row)
 
     @reads
+    def find(self, connection: sqlite3.Connection, namespace: str, external_id: str) -> str | None:
+        row = execute(connection, "find_run", (namespace, external_id)).fetchone()
+        return None if row is None else str(row[0])
+
+    @reads
     def search(self, connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
         return list_runs(connection, filter, cursor, limit)
 
@@ -86,10 +91,12 @@ class Runs(Noun):
                 namespace=namespace,
                 run_id=run_id,
                 workflow_type=workflow,
+                task_queue=task_queue,
+                worker_id=worker_id,
                 started_at=started_at,
                 finished_at=finished_at,
             )
-            for namespace, run_id, workflow, started_at, finished_at in rows
+            for namespace, run_id, workflow, task_queue, worker_id, started_at, finished_at in rows
         ]
 
     @reads

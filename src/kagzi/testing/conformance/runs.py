@@ -155,6 +155,7 @@ class TestRuns:
     async def test_an_unknown_run_is_none(self, bench: Bench) -> None:
         assert await bench.store.runs.get(NAMESPACE, bench.new_id()) is None
         assert await bench.store.runs.get_by_external_id(NAMESPACE, "nobody") is None
+        assert await bench.store.runs.find(NAMESPACE, "nobody") is None
         assert await bench.store.runs.steps(NAMESPACE, bench.new_id()) == []
 
     @pytest.mark.parametrize("size", [0, 1023, 1024, 1025, 100_000])
@@ -199,6 +200,7 @@ class TestRuns:
         claim = await bench.claim(namespace=text, queues=(text,), types=(WorkflowType(text, text),))
         await bench.done(claim, bench.completed(text, 1), FailRun(error=text.encode()))
 
+        assert await bench.store.runs.find(text, text) == claim.run_id
         run = await bench.store.runs.get_by_external_id(text, text)
         assert run is not None
         assert (run.namespace, run.task_queue, run.workflow_type, run.version) == (text, text, text, text)

@@ -181,6 +181,10 @@ class TestFacts:
         assert (facts[waiting].started_at, facts[waiting].finished_at) == (None, None)
         ended = facts[claim.run_id]
         assert (ended.workflow_type, ended.started_at, ended.finished_at) == ("checkout", begun, begun + SECOND)
+        assert [(each.task_queue, each.worker_id) for each in (facts[waiting], ended)] == [
+            ("orders", None),
+            ("orders", bench.worker_id),
+        ]
         assert await bench.store.runs.facts_of([]) == []
 
 

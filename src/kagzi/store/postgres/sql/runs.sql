@@ -20,6 +20,10 @@ FROM kagzi.workflow_runs AS r
 {{payloads_of_run}}
 WHERE r.namespace = $1::text AND r.external_id = $2::text;
 
+-- name: find_run
+-- Which run has this id, without reading it.
+SELECT r.run_id FROM kagzi.workflow_runs AS r WHERE r.namespace = $1::text AND r.external_id = $2::text;
+
 -- name: finished_of
 -- Which of these runs have finished or do not exist.
 SELECT w.namespace, w.run_id

@@ -98,8 +98,8 @@ LEFT JOIN (
 ) AS r ON true;
 
 -- name: facts_of
--- What to count runs under.
-SELECT r.namespace, r.run_id, r.workflow_type, r.started_at, r.finished_at
+-- Runs without their payloads.
+SELECT r.namespace, r.run_id, r.workflow_type, r.task_queue, r.worker_id, r.started_at, r.finished_at
 FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
 JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id AND {{is_run(r)}};
 

@@ -12,6 +12,10 @@ FROM workflow_runs AS r
 {{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.external_id = ?2;
 
+-- name: find_run
+-- Which run has this id, without reading it.
+SELECT run_id FROM workflow_runs WHERE namespace = ?1 AND external_id = ?2;
+
 -- name: finished_of
 -- Which of these (namespace, run_id) have finished or do not exist.
 SELECT json_group_array(json(w.value))

@@ -52,8 +52,8 @@ SELECT namespace, count(*) FROM workflow_runs INDEXED BY workflow_runs_leased
 WHERE status = 'RUNNING' GROUP BY namespace LIMIT ?1;
 
 -- name: facts_of
--- What to count runs under.
-SELECT r.namespace, r.run_id, r.workflow_type, r.started_at, r.finished_at
+-- Runs without their payloads.
+SELECT r.namespace, r.run_id, r.workflow_type, r.task_queue, r.worker_id, r.started_at, r.finished_at
 FROM json_each(?1) AS w
 JOIN workflow_runs AS r
     ON r.namespace = json_extract(w.value, '$[0]') AND r.run_id = json_extract(w.value, '$[1]') AND {{is_run(r)}};
