@@ -33,6 +33,7 @@ from kagzi.engine.limits import Limits
 from kagzi.engine.load import LoadReader
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.news import News
+from kagzi.engine.patience import Patience
 from kagzi.engine.polls.hand_backs import HandBacks
 from kagzi.engine.polls.polls import Polls
 from kagzi.engine.polls.worker_polls import Surroundings
@@ -299,9 +300,19 @@ class _Parts:
             store, settled=self._settled, settings=settings, jitter=ids.jitter, withhold=adopters.withhold
         )
         self.namespaces = namespaces = Namespaces(store)
-        self.versions = VersionRegistry(store, settings.worker_stale, self.wakeups)
+        self._patience = patience = Patience(settings.patience, ids.jitter)
+        self.versions = VersionRegistry(store, settings.worker_stale, self.wakeups, patience)
         self.workflows = Workflows(
-            store, self._lanes, self.wakeups, self.results, known, adopters, namespaces, self.versions, settings
+            store,
+            self._lanes,
+            self.wakeups,
+            self.results,
+            known,
+            adopters,
+            namespaces,
+            self.versions,
+            settings,
+            patience,
         )
         self._heartbeats = Heartbeats(store, settings, released=self._changed)
         self.polls = Polls(
@@ -326,6 +337,7 @@ class _Parts:
             changed=agenda.look_soon,
             tell=self.events.schedule,
             audit=self.audit.record,
+            patience=patience,
         )
         self.workers = Workers(
             store,
@@ -380,6 +392,7 @@ class _Parts:
                 self._supervisor.start("coordinator", duties.run)
 
     async def close(self) -> None:
+        self._patience.end()
         await self.audit.close()
         self.events.close()
         await self.polls.stop_offering()

@@ -39,6 +39,7 @@ from kagzi.engine.checks import (
 )
 from kagzi.engine.listing import Listing
 from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.patience import Patience, patient
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, KagziError, LimitExceeded, NotFound
 from kagzi.store.protocol.changes import Recovered
@@ -65,8 +66,10 @@ class Schedules:
         changed: Callable[[], None],
         tell: Callable[[str, str, ScheduleChange, int | None], None],
         audit: Callable[[AuditEntry], None],
+        patience: Patience,
     ) -> None:
         self._store = store
+        self.patience = patience
         self._namespaces = namespaces
         self._listing = Listing[Schedule](store.page_secret, attrgetter("schedule_id"), BY_ID)
         self._runs = Listing[Run](store.page_secret, attrgetter("run_id"), BY_ID)
@@ -77,6 +80,7 @@ class Schedules:
         self._tell = tell
         self._audit = audit
 
+    @patient
     async def create(self, create: CreateSchedule) -> Schedule:
         check_name(create.namespace, "namespace")
         create = replace(create, schedule_id=check_new_run_id(create.schedule_id, "schedule id"))
@@ -119,6 +123,7 @@ class Schedules:
         rows = await self._store.schedules.page(namespace, task_queue, cursor, page_size + 1)
         return self._listing.page(rows, page_size, about, cursor)
 
+    @patient
     async def update(self, update: UpdateSchedule) -> Schedule:
         schedule_id = await self._id_of(update.namespace, update.schedule_id)
         if update.workflow_type is not None:
@@ -216,6 +221,7 @@ class Schedules:
             created = verdict is Verdict.CREATED
             self._tell(namespace, found, ScheduleChange.CREATED if created else ScheduleChange.UPDATED, None)
 
+    @patient
     async def trigger(self, namespace: str, schedule_id: str, run_id: str) -> str:
         run_id = check_new_run_id(run_id, "run id")
         found = await self._id_of(namespace, schedule_id)
@@ -229,6 +235,7 @@ class Schedules:
         self._tell(namespace, found, ScheduleChange.FIRED, 1)
         return run_id
 
+    @patient
     async def backfill(self, namespace: str, schedule_id: str, since: Instant, until: Instant) -> Backfilled:
         check_instant(since, "since")
         check_instant(until, "until")
@@ -258,9 +265,9 @@ class Schedules:
         return Backfilled(started=inserted, existing=len(instants) - inserted)
 
     async def delete(self, namespace: str, schedule_id: str) -> None:
-        found = await self._id_of(namespace, schedule_id)
-        if not await self._store.schedules.delete(namespace, found):
-            raise _missing(namespace, schedule_id)
+        found = (await self.patience(lambda: self.get(namespace, schedule_id))).schedule_id
+        # What was there and is not any more is deleted, by this try or by one whose answer was lost.
+        await self.patience(lambda: self._store.schedules.delete(namespace, found))
         self._tell(namespace, found, ScheduleChange.DELETED, None)
 
     async def runs(

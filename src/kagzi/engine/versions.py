@@ -21,6 +21,7 @@ from kagzi.core.limits import check_id, check_name
 from kagzi.core.versions import CheckedRun, MovedRuns, Resolved, Versions, WorkflowInterface
 from kagzi.core.workflow_report import WorkflowReport, make_report
 from kagzi.engine.by_name import READ_AT_ONCE, with_defaults
+from kagzi.engine.patience import Patience, patient
 from kagzi.engine.remembered import Remembered
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest, NotFound
@@ -44,8 +45,9 @@ def _counted(versions: Versions) -> int:
 class VersionRegistry:
     """`api.versions.VersionService` over a store. Also tells starts which version they get."""
 
-    def __init__(self, store: Store, stale: Span, wakeups: Wakeups) -> None:
+    def __init__(self, store: Store, stale: Span, wakeups: Wakeups, patience: Patience) -> None:
         self._store = store
+        self.patience = patience
         self._wakeups = wakeups
         self._stale = stale
         self._loop = asyncio.get_running_loop()
@@ -173,6 +175,7 @@ class VersionRegistry:
     async def _look(self, namespace: str, workflow_type: str | None) -> Versions:
         return await self._store.versions.read(namespace, workflow_type, _LISTED, self._stale)
 
+    @patient
     async def set_default(
         self, namespace: str, workflow_type: str, version: str | None, *, force: bool = False
     ) -> None:
@@ -190,6 +193,7 @@ class VersionRegistry:
         if not done:
             raise InvalidRequest(await self._unknown(namespace, workflow_type, version))
 
+    @patient
     async def move(
         self,
         namespace: str,
@@ -213,6 +217,7 @@ class VersionRegistry:
             self._wake(namespace, page.queues)
         return MovedRuns(moved=page.moved, after=None if page.last is None else msgspec.json.encode(page.last).decode())
 
+    @patient
     async def move_checked(
         self, namespace: str, workflow_type: str, from_version: str, to_version: str, runs: Sequence[CheckedRun]
     ) -> int:

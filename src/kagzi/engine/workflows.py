@@ -53,6 +53,7 @@ from kagzi.engine.checks import (
 from kagzi.engine.forks import step_to_fork_from
 from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.patience import Patience, patient
 from kagzi.engine.reads import Reads
 from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
@@ -82,8 +83,10 @@ class Workflows:
         namespaces: Namespaces,
         versions: VersionRegistry,
         settings: EngineSettings,
+        patience: Patience,
     ) -> None:
         self._store = store
+        self.patience = patience
         self._reads = Reads(store)
         self._submit = lanes.submit
         self._wakeups = wakeups
@@ -329,6 +332,7 @@ class Workflows:
             await self.get(namespace, run_id)
         return tuple(values)
 
+    @patient
     async def repeat(self, repeat: RepeatRun) -> Started:
         check_name(repeat.namespace, "namespace")
         repeat = replace(

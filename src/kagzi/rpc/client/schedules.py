@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -13,6 +14,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run
 from kagzi.core.schedule import Schedule, Skip
+from kagzi.errors import NotFound
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.runs import run_from_wire
@@ -93,15 +95,10 @@ class RemoteSchedules:
         request = converted(
             lambda asked: pb.DeleteWorkflowScheduleRequest(namespace=namespace, schedule_id=asked), schedule_id
         )
-        # Once: were the answer to the first try lost, the second would find nothing to delete.
-        await self._line.call(
-            _SERVICE,
-            "DeleteWorkflowSchedule",
-            request,
-            pb.DeleteWorkflowScheduleResponse,
-            seconds=WRITE_SECONDS,
-            patience=0.0,
-        )
+        await self.get(namespace, schedule_id)
+        # What was there and is not any more is deleted, by this try or by one whose answer was lost.
+        with contextlib.suppress(NotFound):
+            await self._call("DeleteWorkflowSchedule", request, pb.DeleteWorkflowScheduleResponse, WRITE_SECONDS)
 
     async def runs(
         self, namespace: str, schedule_id: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
