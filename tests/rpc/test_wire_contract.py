@@ -347,7 +347,7 @@ OURS: dict[str, str] = {
     ),
     "RegisterResponse": (
         "50 lease_us int64, 51 heartbeat_us int64, 52 payload_bytes int64, 53 schedules int32, "
-        "54 schedule_warnings *string"
+        "54 schedule_warnings *string, 55 suspect_crashes int32"
     ),
     "HeldRun": "1 run_id string, 2 token string",
     "HeldRuns": "1 runs *HeldRun",

@@ -11,7 +11,7 @@ from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, StartRun
 from kagzi.api.reply import Reply
 from kagzi.core.declaration import Declaration
 from kagzi.core.instant import Instant, Span
-from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.limits import PAYLOAD_BYTES, SUSPECT_CRASHES
 from kagzi.core.rate import RateLimit, slower
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import Signal
@@ -81,7 +81,7 @@ class Registered(Struct, frozen=True, kw_only=True):
     lease: Span  # how long a lease lasts unless the run says otherwise
     heartbeat: Span  # how often to send heartbeats
     payload_bytes: int = PAYLOAD_BYTES  # the most that is stored of one payload
-    suspect_crashes: int = 2  # so many in a row, and a run is driven alone; fewer if `max_crashes` is below 3
+    suspect_crashes: int = SUSPECT_CRASHES  # after so many a run is driven alone; 1 of `max_crashes=2`
     schedules: int = 0  # how many declarations were looked at; an older server none
     warnings: tuple[str, ...] = ()  # which of them do not count, and why
 

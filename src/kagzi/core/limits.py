@@ -19,6 +19,7 @@ PAYLOAD_BYTES = 2 * 1024 * 1024
 PAYLOAD_WARNING_BYTES = 1024 * 1024
 PAGE_SIZE = 100
 CLAIMS = 1000  # that one poll brings
+SUSPECT_CRASHES = 2  # in a row, after which a run is driven alone: a first one is nearly always the worker's own
 DEFAULT_PAGE_SIZE = 20
 ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 UUID7: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"

@@ -21,7 +21,7 @@ from kagzi.api.workers import (
 from kagzi.core.alike import alike
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import check_id, check_name
+from kagzi.core.limits import SUSPECT_CRASHES, check_id, check_name
 from kagzi.engine.adopters import Adopters
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_poll, check_registration, check_span
@@ -88,7 +88,7 @@ class Workers:
             lease=self._settings.lease,
             heartbeat=self._settings.heartbeat_every,
             payload_bytes=self._payload_bytes,
-            suspect_crashes=max(1, min(2, self._settings.max_crashes - 1)),
+            suspect_crashes=max(1, min(SUSPECT_CRASHES, self._settings.max_crashes - 1)),
             schedules=len(registration.schedules),
             warnings=warnings,
         )

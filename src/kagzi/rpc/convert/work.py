@@ -21,7 +21,7 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim, DeclaredLimit, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
 from kagzi.core.carried import TO_WORKER
 from kagzi.core.declaration import Declaration
-from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.limits import PAYLOAD_BYTES, SUSPECT_CRASHES
 from kagzi.core.schedule import Overlap, check_overlap
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
@@ -219,6 +219,7 @@ def registered_from_wire(response: pb.RegisterResponse) -> Registered:
         lease=response.lease_us,
         heartbeat=response.heartbeat_us,
         payload_bytes=response.payload_bytes or PAYLOAD_BYTES,
+        suspect_crashes=response.suspect_crashes or SUSPECT_CRASHES,
         schedules=response.schedules,
         warnings=tuple(response.schedule_warnings),
     )

@@ -18,6 +18,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.workers import Registered, Registration
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import SUSPECT_CRASHES
 from kagzi.core.pythons import LABEL
 from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
@@ -50,7 +51,7 @@ class Registering:
         # What the engine has said.
         self.lease: Span = 30 * SECOND
         self.interval: Span = 10 * SECOND  # between heartbeats
-        self.suspect_crashes = 2
+        self.suspect_crashes = SUSPECT_CRASHES
         self.payload_limit = settings.payload_limit
         self._engine = engine
         self._worker_id = worker_id

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import SUSPECT_CRASHES
 
 if TYPE_CHECKING:
     from kagzi.sdk.worker.attempt import Attempt
 
-CRASHES: Final = 2  # in a row, that make a run a suspect
 TRIAL: Final[Span] = 5 * SECOND  # others do not wait longer: a step may take hours
 APART: Final[Span] = SECOND // 5  # between the moments for which suspects are handed back
 
@@ -31,7 +31,7 @@ class Suspects:
     def __init__(
         self, begin: Callable[[Attempt], None], held: Callable[[], Iterable[Attempt]], monotonic: Callable[[], Span]
     ) -> None:
-        self.crashes = CRASHES
+        self.crashes = SUSPECT_CRASHES
         self._begin = begin
         self._held = held
         self._monotonic = monotonic

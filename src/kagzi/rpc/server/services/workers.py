@@ -89,6 +89,7 @@ class WorkerService(UnaryCalls):
             lease_us=registered.lease,
             heartbeat_us=registered.heartbeat,
             payload_bytes=min(registered.payload_bytes, PAYLOAD_BYTES),
+            suspect_crashes=registered.suspect_crashes,
             schedules=registered.schedules,
             schedule_warnings=registered.warnings,
         )
