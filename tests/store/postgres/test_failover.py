@@ -219,3 +219,31 @@ def _send(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+async def test_an_old_primary_that_takes_writes_is_left_for_the_new_one(
+    pair: tuple[PostgresServer, PostgresServer],
+) -> None:
+    """Nobody has fenced it, and no connection to it breaks."""
+    primary, replica = pair
+    async with opened(both(primary, replica)) as bench:
+        store = bench.store
+        assert isinstance(store, PostgresStore)
+        await store._primaries.look()
+        assert await _port(store) == _port_of(primary)  # a replica is no newer primary
+        await asyncio.to_thread(replica.promote)
+        assert await _port(store) == _port_of(primary)
+        await store._primaries.look()
+        assert await _port(store) == _port_of(replica)
+        await store._primaries.look()
+        assert await _port(store) == _port_of(replica)
+        assert all(connector.servers[0].count(replica.host) for connector in store._primaries._connectors)
+
+
+async def _port(store: PostgresStore) -> int:
+    port: int = await store._pool.run(lambda connection: connection.fetchval("SHOW port"))
+    return int(port)
+
+
+def _port_of(server: PostgresServer) -> int:
+    return int(server.host.rpartition(":")[2])

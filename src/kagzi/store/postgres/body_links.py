@@ -59,7 +59,7 @@ class Links:
     """Makes links to the database at this URL, and keeps what can be used again."""
 
     def __init__(self, url: str) -> None:
-        self._connector = _BodyConnector(url, settings={})
+        self.connector = _BodyConnector(url, settings={})
         self._idle: list[_Idle] = []
         self._idle_psycopg: list[Any] = []
 
@@ -67,8 +67,8 @@ class Links:
         if wanted.engine is not None:
             return _Session(wanted.engine)
         if wanted.blocking:
-            return _Psycopg(self._connector, self._idle_psycopg, _psycopg_for(wanted.step), wanted.step)
-        return _Asyncpg(self._connector, self._idle)
+            return _Psycopg(self.connector, self._idle_psycopg, _psycopg_for(wanted.step), wanted.step)
+        return _Asyncpg(self.connector, self._idle)
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []

@@ -124,6 +124,16 @@ class Connector:
         pooler in session mode will do, and that takes no settings."""
         return cls(url, settings={}, pooled=False)
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """A URL for each server, the one that was used last first."""
+        return self._servers
+
+    def go_over_to(self, server: str) -> None:
+        """Has all connections made anew, to this server if it takes writes."""
+        self._prefer(server)
+        self.era += 1
+
     def doubt(self, era: int) -> None:
         """Notes that a connection made in this era is broken."""
         if era == self.era:

@@ -35,6 +35,7 @@ from kagzi.store.postgres.namespaces import Namespaces
 from kagzi.store.postgres.online import IndexBuilds, names_of
 from kagzi.store.postgres.overview import Overview
 from kagzi.store.postgres.pool import Line, Pool, hang_up
+from kagzi.store.postgres.primaries import Primaries
 from kagzi.store.postgres.runs import Runs
 from kagzi.store.postgres.schedules import Schedules
 from kagzi.store.postgres.signals import Signals
@@ -100,6 +101,7 @@ class PostgresStore:
         self.jobs = Jobs(pool, moment, indexes)
         self.transactions = Transactions(url, lambda: self.page_secret, moment)
         self.wakeups = Wakeups(hearing, chance)
+        self._primaries = Primaries([connector, self.transactions.connector], chance)
 
     @property
     def schema_version(self) -> int:
@@ -113,6 +115,7 @@ class PostgresStore:
 
         self.page_secret = await self._on_its_own(prepare)
         self._indexes.start()
+        self._primaries.start()
 
     async def missing_migrations(self) -> tuple[Migration, ...]:
         return await self._on_its_own(missing_migrations)
@@ -141,6 +144,7 @@ class PostgresStore:
             await hang_up(connection)
 
     async def close(self) -> None:
+        await self._primaries.close()
         await self._indexes.close()
         await self.wakeups.stop_listening()
         await asyncio.gather(*(line.close() for line in self._lanes), self._pool.close(), self.wakeups.close())

@@ -42,6 +42,7 @@ class Transactions:
         self._secret = secret
         self._now = now
         self._links = Links(url)
+        self.connector = self._links.connector
         self._slots = asyncio.Semaphore(MOST_OPEN)
         self._known: Any = None  # the engine of SQLAlchemy that leads to our database
 

@@ -123,6 +123,7 @@ class Listener:
     async def listen(self) -> None:
         failures = 0
         while True:
+            era = self._connector.era
             try:
                 connection = await self._connector.connect()
             except KagziError as error:
@@ -134,7 +135,7 @@ class Listener:
                     if self._connector.pooled:
                         await hang_up(connection)
                         await self._look_only()
-                    await self._hear(connection)
+                    await self._hear(connection, era)
                 finally:
                     connection.terminate()
             ceiling = min(_LAST_BACKOFF, _FIRST_BACKOFF * 2 ** min(failures, 10))
@@ -147,7 +148,7 @@ class Listener:
         )
         await asyncio.get_running_loop().create_future()
 
-    async def _hear(self, connection: Connection) -> None:
+    async def _hear(self, connection: Connection, era: int) -> None:
         loop = asyncio.get_running_loop()
         good_until = loop.time() + lifetime(self._chance)
         broken = asyncio.Event()
@@ -157,7 +158,7 @@ class Listener:
             await connection.add_listener(DONE, self._on_note)
             await connection.add_listener(NEWS, self._on_note)
             self._on_unknown()
-            while not connection.is_closed() and loop.time() < good_until:
+            while not connection.is_closed() and loop.time() < good_until and era == self._connector.era:
                 try:
                     async with asyncio.timeout(_PROBE_SECONDS):
                         await broken.wait()
