@@ -9,7 +9,11 @@ import asyncpg
 import pytest
 
 from kagzi.api.operations import CompleteRun, Started
+from kagzi.core.health import HealthStatus
+from kagzi.engine.health import check
+from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, SchemaMismatch, Unavailable
+from kagzi.store.postgres import store as store_module
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import NAMESPACE
@@ -17,6 +21,12 @@ from kagzi.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 
+FULL = """
+CREATE FUNCTION pg_temp_full() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION pg_temp_full();
+"""
+ROOM = "DROP TRIGGER full_disk ON kagzi.workflow_runs; DROP FUNCTION pg_temp_full"
 TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'kagzi' AND pid <> pg_backend_pid()
@@ -64,6 +74,27 @@ async def test_connections_cut_under_load_lose_nothing_that_was_acknowledged(
 
     rows = await connection.fetch("SELECT run_id FROM kagzi.workflow_runs")
     assert sorted(str(row["run_id"]) for row in rows) == sorted(acknowledged)
+
+
+async def test_health_knows_of_a_full_disk_that_writes_have_met(
+    bench: Bench, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.start()
+    assert (await check(bench.store, EngineSettings())).component("disk") is None
+    await connection.execute(FULL)
+    try:
+        with pytest.raises(Unavailable):
+            await bench.start()
+        found = await check(bench.store, EngineSettings())
+        disk = found.component("disk")
+        assert disk is not None
+        assert "no space left" in disk.message
+        assert found.status is HealthStatus.UNHEALTHY
+    finally:
+        await connection.execute(ROOM)
+    await bench.start()
+    monkeypatch.setattr(store_module, "_FULL_SECONDS", 0.0)
+    assert (await check(bench.store, EngineSettings())).component("disk") is None
 
 
 @pytest.mark.faults

@@ -112,6 +112,7 @@ class Connector:
         self.where = address.where
         self.pooled = address.pooled if pooled is None else pooled
         self.era = 0
+        self._full_at: float | None = None
         self._servers = address.servers
         self._connect_seconds = address.connect_seconds
         self._may_look = self.pooled is None
@@ -133,6 +134,15 @@ class Connector:
         """Has all connections made anew, to this server if it takes writes."""
         self._prefer(server)
         self.era += 1
+
+    def full_for(self) -> float | None:
+        """Returns for how many seconds the disk of the database has not been known to be full; None if it never was."""
+        return None if self._full_at is None else asyncio.get_running_loop().time() - self._full_at
+
+    def heed(self, error: Exception) -> None:
+        """Notes what an error of a statement says of the server."""
+        if isinstance(error, asyncpg.DiskFullError):
+            self._full_at = asyncio.get_running_loop().time()
 
     def doubt(self, era: int) -> None:
         """Notes that a connection made in this era is broken."""

@@ -96,6 +96,7 @@ class Line:
                     self._hang_up()
                     raise
                 except Exception as error:
+                    self._connector.heed(error)
                     broken = is_outage(error) and (isinstance(error, _BROKEN) or connection.is_closed())
                     if broken:
                         self._connector.doubt(self._era)

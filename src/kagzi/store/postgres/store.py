@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kagzi.core.instant import Instant
 from kagzi.errors import KagziError
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_FULL_SECONDS: Final = 30.0  # what waits to be written is tried every two seconds, and nothing else once all is well
 POOL_SIZE = 4
 SIBLING_POOL_SIZE = 2
 
@@ -129,7 +130,11 @@ class PostgresStore:
         await self._indexes.finish()
 
     async def write_trouble(self) -> str | None:
-        return None  # a server that takes no writes is not connected to, and its disk is not ours to see
+        # A server that takes no writes is not connected to. Its disk is not ours to see, but what our writes hear is.
+        since = self._connector.full_for()
+        if since is None or since > _FULL_SECONDS:
+            return None
+        return "PostgreSQL has no space left on its disk, so nothing can be written; make room there"
 
     async def _on_its_own(self, work: Callable[[Connection], Awaitable[R]]) -> R:
         """Does work about the schema on a connection made for it, whose statements may take long."""

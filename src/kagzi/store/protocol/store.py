@@ -56,7 +56,8 @@ class Store(Protocol):
 
     async def write_trouble(self) -> str | None:
         """Returns what keeps the database from being written although it can be read, as far as can be seen without
-        writing: a full disk, a file that is read-only. Needs no open store."""
+        writing, or was heard when this process wrote last: a full disk, a file that is read-only. Needs no open
+        store."""
         ...
 
     def sibling(self) -> Store:
