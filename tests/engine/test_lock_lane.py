@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from kagzi.api.operations import Answer, Chunk, ChunkAnswer, SignalAnswer, StartRun, TerminateRun, Write
-from kagzi.api.reply import Reply
+from kagzi.api.reply import Reply, gather
 from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Batcher
 from kagzi.engine.lock_lane import ATTEMPTS, LockLane, key_of
@@ -135,9 +135,8 @@ def test_who_waits_for_too_long_is_told_who_holds_it_and_so_is_the_log(caplog: p
             with pytest.raises(Unavailable, match=r"run (a|new-order-1) waits for a lock: locked by process 7"):
                 await reply
         assert 4 <= loop.time() - began < 5.5
-        with pytest.raises(Unavailable, match="locked by process 7"):
-            await leased  # which has the patience of an outage, since its worker would do the work again
-        assert 8 <= loop.time() - began < 9.5
+        with pytest.raises(Locked, match="locked by process 7"):
+            await leased
         with pytest.raises(Unavailable):
             await behind
         tried = len(database.batches)
@@ -157,7 +156,7 @@ def test_a_failed_chunk_takes_those_behind_it_along_here_too() -> None:
         database = Database("a")
         batcher = database.batcher()
         first = batcher.submit(chunk("a"))
-        await asyncio.sleep(6)
+        await asyncio.sleep(3)
         later = batcher.submit(chunk("a"))  # would have seconds left
         with pytest.raises(Unavailable, match="process 7"):
             await first
@@ -210,5 +209,21 @@ def test_an_engine_that_is_closed_does_not_wait_for_a_lock_for_ever() -> None:
         assert loop.time() - began < 6
         with pytest.raises(Unavailable, match="process 7"):
             await reply
+
+    run(main)
+
+
+def test_those_who_are_answered_together_with_a_locked_write_do_not_wait_for_it() -> None:
+    async def main() -> None:
+        database = Database("a")
+        batcher, loop = database.batcher(), asyncio.get_running_loop()
+        began = loop.time()
+        answers = await gather([batcher.submit(chunk(run_id)) for run_id in "abc"])
+        assert loop.time() - began < 0.5
+        assert [type(answer) for answer in answers] == [Locked, ChunkAnswer, ChunkAnswer]
+        alone = gather([batcher.submit(chunk("a"))])
+        asyncio.get_running_loop().call_later(2, database.locked.clear)
+        assert await alone == [ChunkAnswer.DONE]
+        assert 2 < loop.time() - began < 4
 
     run(main)

@@ -94,7 +94,6 @@ async def test_a_held_row_stops_nobody_else(postgres_database: str, server: Serv
         await asyncio.gather(*(tenant.work(2) for tenant in tenants))
         waiting: list[asyncio.Task[Any]] = []
         async with Holder(postgres_database) as holder:
-            direct = None
             if held == "a run that is driven":
                 driven = await tenants[0].long.start(0.2)
                 await holder.connection.execute(
@@ -104,16 +103,15 @@ async def test_a_held_row_stops_nobody_else(postgres_database: str, server: Serv
                 direct = Tenant(postgres_database, "shop")
                 async with direct.app:
                     await direct.short.options(id="held", connection=holder.connection).start(1)
-            others = tenants if direct else tenants[1:]
             # Longer than a lease: the workers of all namespaces keep theirs.
-            long: list[Handle[str]] = [await tenant.long.start(LEASE * 1.5) for tenant in others]
+            long: list[Handle[str]] = [await tenant.long.start(LEASE * 1.5) for tenant in tenants]
             for _ in range(5):
                 if held == "a run that is driven":
                     waiting.append(asyncio.create_task(driven.signal("more", 1)))
                 else:
                     waiting.append(asyncio.create_task(caller.short.options(id="held").start(1)))
-                await asyncio.gather(*(tenant.work(4) for tenant in others))
-            assert [await run.result(timeout=ENOUGH) for run in long] == ["done"] * len(others)
+                await asyncio.gather(*(tenant.work(4) for tenant in tenants))
+            assert [await run.result(timeout=ENOUGH) for run in long] == ["done"] * len(tenants)
             for run in long:
                 record = await run.get()
                 assert (record.executions, record.crashes) == (1, 0)

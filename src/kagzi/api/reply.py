@@ -26,6 +26,7 @@ class Reply(Struct, Generic[T], eq=False):
     _answer: T | Exception = _PENDING
     _callback: Callable[[T | Exception], None] | None = None
     _future: asyncio.Future[T] | None = None
+    shared: bool = False  # it is told together with others, which wait for it
 
     def then(self, callback: Callable[[T | Exception], None]) -> None:
         """Have one function called with the answer or the error. Never from within this call."""
@@ -100,8 +101,10 @@ async def gather(replies: Iterable[Reply[T]]) -> list[T | Exception]:
         if left == 0 and not everybody.done():
             everybody.set_result(None)
 
+    shared = left > 1
     for reply in awaited:
         reply.then(count)
+        reply.shared = shared
     if awaited:
         await everybody
     return [reply.answer for reply in awaited]

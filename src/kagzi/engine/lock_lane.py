@@ -50,6 +50,7 @@ _MOST: Final = 10_000  # writes that wait here; of one namespace half as many
 _TOGETHER: Final = 500  # writes
 _PAUSE: Final = 0.02  # seconds between two attempts at the same
 _REMEMBERED: Final = 10.0  # seconds for which a run counts as locked after the last caller has gone
+_SHARED: Final = 0.2  # seconds for which those wait who are answered together with what is locked
 _LOGGED_EVERY: Final = 10.0
 
 
@@ -106,7 +107,6 @@ class LockLane:
         self._withhold = withhold
         self._loop = asyncio.get_running_loop()
         self._patience = settings.lock_patience / SECOND
-        self._patience_of_chunks = settings.patience / SECOND
         self.runs: dict[Key, _Waiting] = {}
         self._ready: dict[str, deque[_Waiting]] = {}  # by namespace; the one whose turn it is comes first
         self._tasks: dict[asyncio.Task[None], str] = {}  # attempts under way, and their namespaces
@@ -135,12 +135,13 @@ class LockLane:
         if not waiting.writes and not waiting.under_way:
             self._make_ready(waiting)
         waiting.add(write, reply, since)
+        self._loop.call_later(_SHARED, self._let_others_go, waiting, reply)
         self._count[key[0]] = count + 1
         self._idle.clear()
 
     async def close(self) -> None:
         """Waits for what is here, for a moment."""
-        self._patience = self._patience_of_chunks = min(self._patience, CLOSING_PATIENCE)
+        self._patience = min(self._patience, CLOSING_PATIENCE)
         await self._idle.wait()
         self.runs.clear()
 
@@ -238,13 +239,19 @@ class LockLane:
             applied = Applied([answers[place] for place in sorted(done)], woken)
             self._loop.call_soon(self._give, writes, replies, applied)
 
+    def _let_others_go(self, waiting: _Waiting, reply: Reply[Any]) -> None:
+        """Answers a write with which others are answered, so that these are not kept. Its sender sends it again, alone;
+        it stays here all the same."""
+        for place, each in enumerate(waiting.replies):
+            if each is reply and reply.shared:
+                waiting.replies[place] = Reply()
+                reply.settle(Locked(f"run {waiting.writes[place].run_id} waits for a lock; trying again is safe"))
+
     def _verdict(self, waiting: _Waiting, place: int, answer: Locked, now: float) -> Unavailable | None:
         """Returns the answer to a write that is still locked; None if it goes on waiting."""
-        write = waiting.writes[place]
-        patience = self._patience_of_chunks if isinstance(write, Chunk) else self._patience
-        if now - waiting.since[place] < patience:
+        if now - waiting.since[place] < self._patience:
             return None
-        return Locked(f"run {write.run_id} waits for a lock: {answer}")
+        return Locked(f"run {waiting.writes[place].run_id} waits for a lock: {answer}")
 
     def _tell(self, waiting: _Waiting, locked: Locked, now: float) -> None:
         if now - waiting.logged >= _LOGGED_EVERY:

@@ -24,7 +24,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     batch_bytes: int = 8 * 1024 * 1024
     waiting_writes: int = 100_000  # beyond this, new writes are refused instead of filling the memory
     patience: Span = 30 * SECOND  # how long a write waits for a database that is out of reach
-    lock_patience: Span = 10 * SECOND  # how long one outside of a lease waits for a row that somebody has locked
+    lock_patience: Span = 4 * SECOND  # how long it waits for a row that somebody has locked
 
     # Waking up.
     tick: Span = SECOND  # how often the horizon is read

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kagzi.errors import KagziError, NotFound, Unavailable
+from kagzi.errors import KagziError, Locked, NotFound, Unavailable
 from kagzi.rpc.client.outbox import Outbox
 from kagzi.rpc.limits import CALL_BYTES, CALL_ITEMS
 
@@ -55,6 +55,25 @@ async def outbox(server: Server, parallel: int = 2) -> AsyncIterator[Outbox[int,
     while not closing.done():
         await turns()
         await server.answer_all()
+
+
+async def test_what_is_locked_is_sent_again_alone_and_nobody_waits_for_it() -> None:
+    server = Server()
+    async with outbox(server) as box:
+        replies = [box.submit("default", item, 1) for item in range(4)]
+        await turns()
+        server._answers[0].set_result([0, Locked("by process 7"), -2, -3])
+        await turns()
+        assert server.calls == [[0, 1, 2, 3], [1]]
+        assert [reply.done() for reply in replies] == [True, False, True, True]
+        later = box.submit("default", 9, 1)
+        await turns()
+        await server.answer(2)
+        assert await later == -9  # what is sent now does not wait either
+        server._answers[1].set_result([Locked("by process 7")])
+        await turns()
+        assert isinstance(replies[1].answer, Locked)  # it has waited alone
+        assert len(server.calls) == 3
 
 
 async def test_what_is_said_in_one_turn_goes_together_and_at_once() -> None:

@@ -5,6 +5,9 @@ whatever else is submitted in the same turn of the event loop.
 
 Many items at once go out in two calls, so that this process works on the answers to the first while the server works on
 the second. Beside a large call a small one waits: it would cost almost as much as the large one.
+
+What the server cannot write because somebody has locked it is sent again in a call of its own, in which nobody else waits
+for it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from kagzi.api.reply import Reply, settled
-from kagzi.errors import KagziError, Unavailable
+from kagzi.errors import KagziError, Locked, Unavailable
 from kagzi.rpc.limits import CALL_BYTES, CALL_ITEMS
 
 T = TypeVar("T")
@@ -24,6 +27,7 @@ A = TypeVar("A")
 Send = Callable[[str, list[T]], Awaitable["list[A | KagziError]"]]
 
 _MOST_WAITING = 100_000
+_MOST_APART = 50  # of one call
 _WORTH_TWO_CALLS = 64  # items
 _WORTH_A_CALL = 0.5  # of the items of the largest under way
 
@@ -36,6 +40,7 @@ class Outbox(Generic[T, A]):
         self._parallel = parallel
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[str, _Lane[T, A]] = {}
+        self._apart: set[asyncio.Task[None]] = set()  # calls of what is locked
         self._closed = False
 
     def submit(self, namespace: str, item: T, weight: int) -> Reply[A]:
@@ -59,7 +64,7 @@ class Outbox(Generic[T, A]):
     async def close(self) -> None:
         """Refuse new items and wait for those already here."""
         self._closed = True
-        while tasks := [task for lane in self._lanes.values() for task in lane.calls]:
+        while tasks := [*self._apart, *(task for lane in self._lanes.values() for task in lane.calls)]:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
 
@@ -83,8 +88,8 @@ class Outbox(Generic[T, A]):
                 replies.append(reply)
             task = self._loop.create_task(self._carry(lane, items, replies), name="kagzi-send")
             lane.calls[task] = len(items)
-        if not lane.waiting and not lane.calls:
-            self._lanes.pop(lane.namespace, None)
+        if not lane.waiting and not lane.calls and self._lanes.get(lane.namespace) is lane:
+            del self._lanes[lane.namespace]
 
     async def _carry(self, lane: _Lane[T, A], items: list[T], replies: list[Reply[A]]) -> None:
         answers: list[A | KagziError] | None = None
@@ -100,8 +105,23 @@ class Outbox(Generic[T, A]):
             if answers is None:
                 answers = [Unavailable("the call to the server was given up; trying again is safe") for _ in items]
             # Not here: what follows from an answer must not happen inside a task.
+            if len(items) > 1 and Locked in set(map(type, answers)):
+                items, replies, answers = self._send_locked_again(lane, items, replies, answers)
             self._loop.call_soon(_answer, replies, answers)
             self._flush(lane)
+
+    def _send_locked_again(
+        self, lane: _Lane[T, A], items: list[T], replies: list[Reply[A]], answers: list[A | KagziError]
+    ) -> tuple[list[T], list[Reply[A]], list[A | KagziError]]:
+        """Sends what is locked in calls of their own; returns the others."""
+        others = [place for place, answer in enumerate(answers) if type(answer) is not Locked]
+        locked = sorted(set(range(len(items))) - set(others))
+        others += locked[_MOST_APART:]  # who has so many is answered
+        for place in locked[:_MOST_APART]:
+            task = self._loop.create_task(self._carry(lane, [items[place]], [replies[place]]), name="kagzi-send-locked")
+            self._apart.add(task)
+            task.add_done_callback(self._apart.discard)
+        return ([each[place] for place in others] for each in (items, replies, answers))  # type: ignore[return-value]
 
 
 class _Lane(Generic[T, A]):

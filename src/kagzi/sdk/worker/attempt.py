@@ -39,7 +39,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
 from kagzi.core.run_value import Progress
 from kagzi.core.wake import NEWS_ALONE, read_woken
-from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
+from kagzi.errors import InvalidRequest, Locked, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
@@ -60,6 +60,7 @@ logger = logging.getLogger("kagzi.worker")
 # Errors of an engine that says nothing about the write: somebody else will have more luck with it.
 _PASSING: Final = (Unavailable, Unauthenticated, PermissionDenied, VersionMismatch)
 # Seconds after which a write that was refused for an unknown reason is repeated, before it counts as refused for good.
+_LOCKED_AGAIN: Final = 0.3  # seconds
 _REPEAT_AFTER: Final = (0.5, 1.0, 2.0)
 _DONE: Final = ChunkAnswer.DONE  # a member is found slowly by the name of its class (until Python 3.12)
 # When only news from outside can wake a run, it is still looked at after this long, in case that news was missed; the
@@ -665,6 +666,12 @@ class Attempt:
         if isinstance(error, VersionMismatch):
             # Whatever the worker did would be done for nothing, and once more: the next run would fare no better.
             self._worker.give_up(error, "the server is of another version")
+        if type(error) is Locked:
+            # While somebody has locked the row no other worker can take the run over. It is stored when the lock is gone,
+            # unless another worker was faster.
+            self._in_flight = len(self._chunk.operations)
+            self.loop.call_later(_LOCKED_AGAIN, self._repeat)
+            return
         if self._unstorable or isinstance(error, _PASSING):
             self.abandon(f"its progress could not be stored: {error}")
         elif not isinstance(error, InvalidRequest) and self._refusals < len(_REPEAT_AFTER):
