@@ -208,3 +208,30 @@ def new_claim(run_id: str, lease: Span) -> Claim:
         retry_policy=None,
         history=(),
     )
+
+
+def test_a_lease_that_could_not_be_renewed_ends_when_it_would_have_and_is_tried_again_soon() -> None:
+    async def main() -> None:
+        worker = new_worker(SystemClock())
+        for name in ("held", "free"):
+            worker._hold(new_claim(name, 30 * SECOND), Bounds(0, 0), 0)
+        before = {name: attempt.leased_at for name, attempt in worker._held.items()}
+        heartbeat, _ = worker.heartbeat()
+        worker.renewed(heartbeat, 20 * SECOND, HeartbeatAnswer(unrenewed=("held",)))
+        assert worker._held["held"].leased_at == before["held"]
+        assert worker._held["free"].leased_at == 20 * SECOND
+
+        engineer = Engineer()
+        heart = hearts(engineer, Held())
+
+        async def held(heartbeat: Heartbeat, within: Span | None = None) -> HeartbeatAnswer:
+            await Engineer.heartbeat(engineer, heartbeat, within)
+            return HeartbeatAnswer(unrenewed=("held",) if len(engineer.at) == 1 else ())
+
+        engineer.heartbeat = held  # type: ignore[method-assign]
+        await heart.start()
+        await asyncio.sleep(21)
+        assert engineer.at == [10, 10.2, 20.2]
+        await heart.stop()
+
+    run(main)

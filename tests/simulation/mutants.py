@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kagzi.api.operations import CancelStep, Chunk, Operation
+from kagzi.api.operations import CancelStep, Chunk, ChunkAnswer, Operation
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.step import Step
+from kagzi.engine.lock_lane import LockLane
 from kagzi.engine.wakeups import Wakeups
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop
@@ -206,6 +207,14 @@ def count_renewed_leases_from_the_answer(patch: Patch) -> None:
     patch.setattr(Worker, "renewed", fresh)
 
 
+def acknowledge_what_is_locked(patch: Patch) -> None:
+    patch.setattr(LockLane, "add", lambda _, write, reply, since: reply.settle(ChunkAnswer.DONE))  # noqa: ARG005
+
+
+def lose_what_is_locked(patch: Patch) -> None:
+    patch.setattr(LockLane, "add", lambda *_: None)
+
+
 def count_time_from_the_arrival_of_the_claim(patch: Patch) -> None:
     def naive(_self: EngineClock, _sent: Span, now: Instant, received: Span, _waited: Span = 0) -> Bounds:
         return Bounds(now - received, now - received)
@@ -272,6 +281,8 @@ MUTANTS: list[Callable[[Patch], None]] = [
     trust_every_lease,
     count_leases_from_their_arrival,
     count_renewed_leases_from_the_answer,
+    acknowledge_what_is_locked,
+    lose_what_is_locked,
     count_time_from_the_arrival_of_the_claim,
     fire_timers_by_the_latest_time,
     count_first_timers_from_the_start_of_the_run,

@@ -49,6 +49,8 @@ MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 # first few, as most do; a search through all of them would take longer than all the other planted bugs together.
 FIRST_FEW = 8
 HINTS = {
+    "acknowledge_what_is_locked": 12,
+    "lose_what_is_locked": 12,
     "a_tick_fires_one_timer": 20,
     "apply_an_operation_after_a_refused_one": 27,
     "cancellations_are_not_recorded": 18,

@@ -6,8 +6,8 @@ whatever else is submitted in the same turn of the event loop.
 Many items at once go out in two calls, so that this process works on the answers to the first while the server works on
 the second. Beside a large call a small one waits: it would cost almost as much as the large one.
 
-What the server cannot write because somebody has locked it is sent again in a call of its own, in which nobody else waits
-for it.
+What the server cannot write because somebody has locked it is sent again in a call of its own, in which nobody else
+waits for it.
 """
 
 from __future__ import annotations

@@ -667,8 +667,8 @@ class Attempt:
             # Whatever the worker did would be done for nothing, and once more: the next run would fare no better.
             self._worker.give_up(error, "the server is of another version")
         if type(error) is Locked:
-            # While somebody has locked the row no other worker can take the run over. It is stored when the lock is gone,
-            # unless another worker was faster.
+            # While somebody has locked the row no other worker can take the run over. It is stored when the lock is
+            # gone, unless another worker was faster.
             self._in_flight = len(self._chunk.operations)
             self.loop.call_later(_LOCKED_AGAIN, self._repeat)
             return

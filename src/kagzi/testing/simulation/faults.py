@@ -47,6 +47,9 @@ class Fault(StrEnum):
     CLAIM_OF_ONE = "one run a claim"
     POISON = "step crashed its process"
     SLOW_STEP = "step slower than a lease"
+    HELD_ROW = "row of a run locked by somebody outside"
+    HELD_WRITE = "write waited for a locked row"
+    HELD_LEASE = "lease not renewed for a locked row"
     LEFT_BROKEN = "process never came back"
 
 

@@ -29,6 +29,7 @@ from kagzi.testing.simulation.endings import input_of, judge_endings
 from kagzi.testing.simulation.families import draw_families
 from kagzi.testing.simulation.faults import CALM, Fault, Nemesis, draw_settings, draw_weather
 from kagzi.testing.simulation.handlers import NAMESPACE_HANDLER, draw_handlers, has_namespace_handler
+from kagzi.testing.simulation.held import HeldRows, has_held_rows
 from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.limited import draw_keys, draw_limited
 from kagzi.testing.simulation.network import Network, run_at_once
@@ -75,6 +76,7 @@ class World:
         self.checker = Checker(self, connection)
         self.ledger = Ledger(self)
         self.watched = WatchedStore(self, store)
+        self.held = HeldRows(self, Random(f"{streams} locks {seed}"))
         self.network = Network(self, self.watched, Random(random.random()))
         self.operators = Operators(self, Random(f"{streams} operators {seed}"))
         # Claims bring no signals, as those of an older server, or when there are many: they have to be read.
@@ -166,6 +168,8 @@ class World:
         self.host.set_exception_handler(self._on_error)
         self._nemesis.begin()
         self.operators.begin()
+        if has_held_rows(self.seed) and not self.bulk:
+            self.held.begin()
         if has_namespace_handler(self.seed):
             self.host.call_later(self.until * 0.3, self._handle_all_failures)
         self.host.call_later(self.until, self._heal)
@@ -207,6 +211,7 @@ class World:
         self.calm = True
         self._nemesis.end()
         self.operators.heal()
+        self.held.heal()
         self.weather = CALM if self.weather.notifications else self.weather.__class__(notifications=False)
         engine = self.random.choice(self.engines)
         core = [engine]
