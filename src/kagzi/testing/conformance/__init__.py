@@ -51,6 +51,7 @@ from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.limits import TestLimits  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
+from kagzi.testing.conformance.pairs import TestPairs  # noqa: E402
 from kagzi.testing.conformance.pauses import TestPauses  # noqa: E402
 from kagzi.testing.conformance.rates import TestRates, TestTurns  # noqa: E402
 from kagzi.testing.conformance.repeats import TestRepeats  # noqa: E402
@@ -115,6 +116,7 @@ __all__ = [
     "TestMovingRuns",
     "TestNamespaces",
     "TestOverlap",
+    "TestPairs",
     "TestPauses",
     "TestPolls",
     "TestRates",
