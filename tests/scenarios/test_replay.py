@@ -106,6 +106,32 @@ async def test_the_commands(home: str, tmp_path: Path) -> None:
     assert (await kagzi("replay", str(tmp_path / "none.json"), str(same))).exit_code == 2
 
 
+async def test_one_run_that_differs_is_enough_whatever_the_others_do(sqlite_file: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{sqlite_file}"
+    await make_run(url)
+    app = tmp_path / "mixed_shop.py"
+    app.write_text(SHOP.format(url=url, first="await charge(cents)"))
+    recorded = (await kagzi("runs", "export", "order-1", "--url", url)).stdout
+    histories = {
+        "same": recorded,
+        "differs": recorded.replace('"charge"', '"refund"'),
+        "unknown": recorded.replace('"checkout"', '"another"'),
+    }
+    for name, history in histories.items():
+        assert (name == "same") is (history == recorded)
+        (tmp_path / f"{name}.json").write_text(history)
+    for names, code in (
+        (("same", "same"), 0),
+        (("same", "differs"), 1),
+        (("differs", "same"), 1),
+        (("differs", "unknown"), 1),
+        (("unknown", "differs", "same"), 1),
+        (("same", "unknown"), 0),  # passed over, and counted
+    ):
+        done = await kagzi("replay", *(str(tmp_path / f"{name}.json") for name in names), str(app))
+        assert (names, done.exit_code) == (names, code), done.output
+
+
 @HOMES
 async def test_runs_are_moved_by_a_command_if_the_code_replays_them(home: str, tmp_path: Path) -> None:
     url = home
