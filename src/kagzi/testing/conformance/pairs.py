@@ -38,7 +38,7 @@ async def another(bench: Bench) -> str:
 
 
 class TestPairs:
-    @pytest.mark.parametrize(("slow", "fast"), permutations(("queue", "workflow", "key"), 2))
+    @pytest.mark.parametrize(("slow", "fast"), list(permutations(("queue", "workflow", "key"), 2)))
     async def test_of_two_rates_the_slower_counts(self, bench: Bench, slow: str, fast: str) -> None:
         rates = {fast: FAST, slow: SLOW}
         change = LimitChange(rate=rates.get("workflow"), key_rate=rates.get("key"))
