@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -182,7 +183,7 @@ def bar(fraction: float, message: str) -> str:
 
 
 def payload(data: bytes | None) -> object:
-    return msgspec.json.decode(common.payload(data))
+    return _read(bytes(common.payload(data)))
 
 
 def run_summary(run: Run) -> dict[str, object]:
@@ -213,4 +214,12 @@ def step_details(step: Step) -> dict[str, object]:
 
 
 def plain(document: msgspec.Struct) -> dict[str, object]:
-    return msgspec.json.decode(msgspec.json.encode(document), type=dict[str, object])
+    found: dict[str, object] = _read(msgspec.json.encode(document))
+    return found
+
+
+def _read(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.ValidationError:  # a number that is out of range, which is no reason to show nothing
+        return json.loads(data)

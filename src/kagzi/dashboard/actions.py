@@ -27,6 +27,7 @@ from kagzi.dashboard.inputs import (
 )
 from kagzi.dashboard.shell import path_to
 from kagzi.dashboard.text import editable, uneditable
+from kagzi.http.apart import apart
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
 from kagzi.http.problems import BadField, naming
@@ -126,9 +127,9 @@ class Forking(RunQuestion, frozen=True, kw_only=True):
     async def fields_for(self, call: Call[Any, Any]) -> tuple[Field, ...]:
         run = read_run(call, await _run(call))
         parameters = await parameters_of(call, run.workflow_type, run.version)
-        values = None if parameters is None else values_of(parameters, run.input)
+        values = None if parameters is None else await values_of(parameters, run.input)
         if parameters is None or values is None:
-            fields = _json_field(run, None, "")
+            fields = await _json_field(run, None, "")
         else:
             fields = fields_of(parameters, values)
         return self._around(call.query.step or "", fields, run.version, call.host.ids.run_id())
@@ -151,23 +152,23 @@ class Forking(RunQuestion, frozen=True, kw_only=True):
         body, run = call.body, read_run(call, await _run(call))
         parameters = await parameters_of(call, run.workflow_type, run.version) if body.fields else None
         try:
-            written = read_input(parameters, body)
+            written = await read_input(parameters, body)
         except WrongInput as error:
             if parameters is None:
-                fields = _json_field(run, body.input or "", error.wrong.get("input", ""))
+                fields = await _json_field(run, body.input or "", error.wrong.get("input", ""))
             else:
                 fields = fields_of(parameters, written_values(body), error.wrong)
             fields = self._around(
                 body.from_step or "", fields, body.version or run.version, body.fresh or call.host.ids.run_id()
             )
             return await self.show(call, fields, status=400, trouble=error.wrong.get("", ""))
-        if written is not None and not _same_input(parameters, written, run.input):
+        if written is not None and not await apart(len(written), _same_input, parameters, written, run.input):
             return await _fork(call, run, written_payload(call, written))
         return await _fork(call, run, None)
 
 
-def _json_field(run: Run, written: str | None, error: str) -> tuple[Field, ...]:
-    hint, stored = "JSON; changed input is read by steps that run anew", editable(run.input)
+async def _json_field(run: Run, written: str | None, error: str) -> tuple[Field, ...]:
+    hint, stored = "JSON; changed input is read by steps that run anew", await editable(run.input)
     if stored is None:
         hint = f"{uneditable(run.input)}; left empty it stays as it is, else JSON"
     value = (stored or "") if written is None else written
@@ -213,7 +214,7 @@ class SignalForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def _signal(call: Call[Any, SignalForm], run: Run) -> Redirect:
-    value = written_payload(call, read_json_field(call.body.value, "value"))
+    value = written_payload(call, await read_json_field(call.body.value, "value"))
     key = MADE_KEY + call.host.ids.token()
     await call.engine.workflows.signal(
         SendSignal(namespace=call.namespace, run_id=run.run_id, name=call.body.name, value=value, key=key)
@@ -221,11 +222,11 @@ async def _signal(call: Call[Any, SignalForm], run: Run) -> Redirect:
     return _to(call, run.run_id, "signal")
 
 
-def read_json_field(written: str, field: str) -> bytes:
+async def read_json_field(written: str, field: str) -> bytes:
     """Reads what was written into a field as JSON."""
     data = written.encode()
     try:
-        check_json(data)
+        await apart(len(data), check_json, data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadField(field, f'{field} is not JSON: {error}. Text needs quotes, as in "yes"') from None
     except RecursionError:

@@ -10,8 +10,9 @@ from msgspec import Meta, Struct
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.versions import WorkflowInterface
 from kagzi.dashboard.asking import Field, Option
-from kagzi.dashboard.text import EDITABLE_BYTES, editable
+from kagzi.dashboard.text import EDITABLE_BYTES, editable_text
 from kagzi.errors import InvalidRequest, NotFound, VersionMismatch
+from kagzi.http.apart import apart
 from kagzi.http.call import Call
 from kagzi.ports.parameters import Kind, Parameter, Parameters, Unfit, read_json, read_parameters, spoken
 
@@ -52,9 +53,13 @@ async def parameters_of(call: Call[Any, Any], workflow: str, version: str | None
     return None if interface is None else read_parameters(interface.input_schema)
 
 
-def values_of(parameters: Parameters, data: bytes) -> dict[str, str] | None:
+async def values_of(parameters: Parameters, data: bytes) -> dict[str, str] | None:
     """Returns what the fields show of an input; None if they cannot hold it."""
-    if len(data) > EDITABLE_BYTES or (spread := parameters.spread(data)) is None:
+    return None if len(data) > EDITABLE_BYTES else await apart(len(data), _values_of, parameters, data)
+
+
+def _values_of(parameters: Parameters, data: bytes) -> dict[str, str] | None:
+    if (spread := parameters.spread(data)) is None:
         return None
     values: dict[str, str] = {}
     for each in parameters.items:
@@ -63,7 +68,7 @@ def values_of(parameters: Parameters, data: bytes) -> dict[str, str] | None:
                 return None
             values[f"{ARGUMENT}.{each.name}"] = shown
     if spread:
-        values["others"] = editable(parameters.assemble(spread)) or ""
+        values["others"] = editable_text(parameters.assemble(spread)) or ""
     return values
 
 
@@ -118,9 +123,14 @@ def _field(parameter: Parameter, value: str, wrong: Mapping[str, str]) -> Field:
     )
 
 
-def read_input(parameters: Parameters | None, form: Any) -> bytes | None:
+async def read_input(parameters: Parameters | None, form: Any) -> bytes | None:
     """Reads the input that a form says, an `InputForm` or one with the same fields; None: it says nothing. Raises
     WrongInput by field."""
+    size = sum(map(len, [form.input or "", form.others or "", *form.arg.values()]))
+    return await apart(size, _read_input, parameters, form)
+
+
+def _read_input(parameters: Parameters | None, form: Any) -> bytes | None:
     if not form.fields:
         if form.input is None:
             return None

@@ -20,6 +20,7 @@ from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.dashboard.text import editable, uneditable
 from kagzi.errors import Conflict, InvalidRequest
+from kagzi.http.apart import apart
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
 from kagzi.http.lengths import length_of, timeout_of
@@ -77,7 +78,7 @@ async def ask_new_schedule(call: Call[ScheduleFormQuery, None]) -> Html:
 
 async def ask_edit_schedule(call: Call[ScheduleFormQuery, None]) -> Html:
     schedule = await schedule_of(call)
-    return await _form(call, schedule, _values(schedule) | _given(call.query))
+    return await _form(call, schedule, await _values(schedule) | _given(call.query))
 
 
 def _given(record: Struct) -> dict[str, str]:
@@ -86,7 +87,7 @@ def _given(record: Struct) -> dict[str, str]:
     return {name: str(getattr(record, name)) for name in names}
 
 
-def _values(schedule: Schedule) -> dict[str, str]:
+async def _values(schedule: Schedule) -> dict[str, str]:
     def length(span: Span | None) -> str:
         return format_span(span) if span else ""
 
@@ -94,7 +95,7 @@ def _values(schedule: Schedule) -> dict[str, str]:
         "workflow": schedule.workflow_type,
         "cron": schedule.cron_expr,
         "tz": schedule.timezone,
-        "input": editable(schedule.input) or "",
+        "input": await editable(schedule.input) or "",
         "queue": schedule.task_queue,
         "version": schedule.version or "",
         "overlap": schedule.overlap.value,
@@ -104,9 +105,9 @@ def _values(schedule: Schedule) -> dict[str, str]:
     }
 
 
-def _fields(values: dict[str, str], wrong: dict[str, str], schedule: Schedule | None) -> list[Field]:
+async def _fields(values: dict[str, str], wrong: dict[str, str], schedule: Schedule | None) -> list[Field]:
     hint = "JSON: an array is arguments by position, an object by name"
-    if schedule is not None and editable(schedule.input) is None:
+    if schedule is not None and await editable(schedule.input) is None:
         hint = f"{uneditable(schedule.input)}; left empty it stays as it is, else JSON"
 
     def field(name: str, label: str, hint: str = "", **more: Any) -> Field:
@@ -151,7 +152,7 @@ async def _form(
         status=200 if error is None else 409 if isinstance(error, Conflict) else 400,
         schedule=schedule,
         path="/new-schedule" if schedule is None else f"/schedules/{schedule.schedule_id}/edit",
-        fields=_fields(values, wrong, schedule),
+        fields=await _fields(values, wrong, schedule),
         trouble=str(error) if error is not None and not where else "",
         firings=firings,
         wrong_times=wrong.get("cron") or wrong.get("tz"),
@@ -179,7 +180,7 @@ async def create_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redire
             version=body.version or "",
             cron_expr=body.cron,
             timezone=body.tz,
-            input=read_json_field(body.input, "input"),
+            input=await read_json_field(body.input, "input"),
             max_catchup=body.catchup,
             overlap=body.overlap,
             jitter=_jitter(body.jitter),
@@ -203,9 +204,10 @@ class _Taken(Conflict):
 
 async def edit_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redirect:
     body, schedule = call.body, await schedule_of(call)
-    before, after = _values(schedule), {name: "" for name in _values(schedule)} | _given(body)
+    before = await _values(schedule)
+    after = dict.fromkeys(before, "") | _given(body)
     changed = {name for name, value in before.items() if after.get(name, "") != value}
-    if "input" in changed and _same_json(before["input"], body.input):
+    if "input" in changed and await apart(len(body.input or ""), _same_json, before["input"], body.input):
         changed.remove("input")  # browsers end lines in a way of their own
     try:
         check_times(body.cron, body.tz)
@@ -220,7 +222,7 @@ async def edit_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redirect
             version=body.version or "" if "version" in changed else None,
             cron_expr=body.cron if "cron" in changed else None,
             timezone=body.tz if "tz" in changed else None,
-            input=read_json_field(body.input, "input") if "input" in changed else None,
+            input=await read_json_field(body.input, "input") if "input" in changed else None,
             max_catchup=body.catchup if "catchup" in changed else None,
             overlap=body.overlap if "overlap" in changed else None,
             jitter=_jitter(body.jitter) if "jitter" in changed else None,

@@ -83,14 +83,15 @@ async def _form(
     interface = None if workflow is None else await interface_of(call, workflow, version)
     parameters = None if interface is None else read_parameters(interface.input_schema)
     values = written_values(sent) if sent is not None else None
-    note = ""
+    note, stored = "", None
     if like is not None and values is None:
-        if editable(like.input) is None:
+        stored = await editable(like.input)
+        if stored is None:
             raw, note = True, f"The input of that run does not stand here, {uneditable(like.input)}; write it anew."
-        elif parameters is not None and not raw and (values := values_of(parameters, like.input)) is None:
+        elif parameters is not None and not raw and (values := await values_of(parameters, like.input)) is None:
             raw, note = True, "The input of that run does not fit into fields, so here it is as JSON."
     if parameters is None or raw:
-        value = (values or {}).get("input", "[]" if like is None else editable(like.input) or "")
+        value = (values or {}).get("input", "[]" if like is None else stored or "")
         fields: tuple[Field, ...] = (
             Field(name="input", label="Input", value=value, hint=JSON_HINT, error=wrong.get("input", ""), long=True),
         )
@@ -162,7 +163,7 @@ async def start(call: Call[PlainQuery, StartForm]) -> Html | Redirect:
                 other_queue=body.queue is None,
                 limit_key=body.limit_key,
                 version=body.version,
-                input=written_payload(call, read_input(parameters, body) or b"[]"),
+                input=written_payload(call, await read_input(parameters, body) or b"[]"),
                 external_id=body.id,
             )
         )

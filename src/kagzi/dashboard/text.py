@@ -15,6 +15,7 @@ from kagzi.core.instant import SECOND, Instant, Span, to_datetime
 from kagzi.core.laid_out import beginning, check_json
 from kagzi.core.laid_out import whole as in_lines
 from kagzi.core.report import report_lines
+from kagzi.http.apart import apart
 
 SHOWN_CHARACTERS: Final = 4_000  # of one payload
 REPORT_CHARACTERS: Final = 64_000  # of an error with its causes
@@ -70,10 +71,12 @@ def payload(data: bytes | None, most: int = SHOWN_CHARACTERS) -> str:
     return text if whole else f"{text}\n… cut off; {len(data):,} bytes in all"
 
 
-def editable(data: bytes) -> str | None:
+async def editable(data: bytes) -> str | None:
     """Returns all of a payload, for a field that is sent back; None if it is not JSON, or too much for a field."""
-    if len(data) > EDITABLE_BYTES:
-        return None
+    return None if len(data) > EDITABLE_BYTES else await apart(len(data), editable_text, data)
+
+
+def editable_text(data: bytes) -> str | None:
     try:
         check_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -9,10 +9,10 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LIGHT: Final = 128 * 1024  # bytes that are read faster than a thread takes them over
+LIGHT_BYTES: Final = 32 * 1024  # that are read in a few milliseconds, whatever they are
 
 
 async def apart(size: int, work: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     """Does work on so many bytes, in a thread if they are many: a payload of 2 MiB is read in milliseconds, in which
     no other call would be answered."""
-    return work(*args, **more) if size <= _LIGHT else await asyncio.to_thread(work, *args, **more)
+    return work(*args, **more) if size <= LIGHT_BYTES else await asyncio.to_thread(work, *args, **more)

@@ -136,7 +136,7 @@ async def fork(call: Call[Namespaced, ForkBody]) -> Reply:
         keep_id=False,
         fork=Fork(
             from_step=body.from_step,
-            input=None if bytes(body.input) == NULL else read_json(body.input, "input"),
+            input=None if bytes(body.input) == NULL else await read_json(body.input, "input"),
             version=body.version,
         ),
     )

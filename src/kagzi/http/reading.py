@@ -18,6 +18,7 @@ from kagzi.core.laid_out import check_json
 from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_text
 from kagzi.core.repeated_keys import repeated_key
 from kagzi.errors import InvalidRequest, PayloadTooLarge
+from kagzi.http.apart import apart
 from kagzi.http.limits import FORM_FIELDS, QUERY_PARAMETERS
 from kagzi.http.problems import BadField, Refused, naming
 
@@ -84,6 +85,10 @@ def named_namespace(request: Request) -> str | None:
 async def read_body(request: Request, kind: type[T], limit: int) -> T:
     check_content_type(request)
     data = await _receive(request, limit)
+    return await apart(len(data), _read_document, data, kind)
+
+
+def _read_document(data: bytes, kind: type[T]) -> T:
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -111,6 +116,10 @@ async def read_form(request: Request, kind: type[T], limit: int, token: str, *, 
             415, "UNSUPPORTED_MEDIA_TYPE", "this form must not be compressed: send it without content-encoding"
         )
     data = await _receive(request, limit)
+    return await apart(len(data), _read_fields, data, kind, token)
+
+
+def _read_fields(data: bytes, kind: type[T], token: str) -> tuple[T, str]:
     try:
         pairs = parse_qsl(
             data.decode("ascii"),
@@ -280,11 +289,11 @@ def check_field(value: str, name: str) -> None:
         check_text(value, name)
 
 
-def read_json(raw: Raw, field: str) -> bytes:
+async def read_json(raw: Raw, field: str) -> bytes:
     """Checks that a part of a body is JSON through and through, and returns it as it was sent."""
     data = bytes(raw)
     try:
-        check_json(data)
+        await apart(len(data), check_json, data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadField(field, f"{field} is not valid JSON: {error}") from None
     except RecursionError:

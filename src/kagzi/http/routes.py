@@ -6,7 +6,9 @@ from this list. To add a route: a line here, a line in the access table, and a t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -75,7 +77,12 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 async def openapi_document(call: Call[NoQuery, None]) -> Text:  # noqa: ARG001
-    return Text(openapi.document(ROUTES), "application/json")
+    return Text(await asyncio.to_thread(_document), "application/json")
+
+
+@cache
+def _document() -> bytes:
+    return openapi.document(ROUTES)
 
 
 def _get(path: str, handle: Handle, answer: type[Struct] | str, summary: str, **more: Any) -> Route:

@@ -13,7 +13,15 @@ from kagzi.core.cron import EXPRESSION_CHARACTERS, check_zone, parse_times, upco
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTERS
 from kagzi.core.run import PRIORITY_LIMIT
-from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP, MOST_PREVIEWED, Overlap, check_jitter
+from kagzi.core.schedule import (
+    DEFAULT_CATCHUP,
+    DEFAULT_PREVIEWED,
+    MOST_CATCHUP,
+    MOST_PREVIEWED,
+    Overlap,
+    Schedule,
+    check_jitter,
+)
 from kagzi.core.tags import check_tags
 from kagzi.http.apart import apart
 from kagzi.http.call import Call, Namespaced, NoQuery, NothingBody, Reply
@@ -134,7 +142,7 @@ async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
             cron_expr=body.cron,
             timezone=body.tz,
             enabled=body.enabled,
-            input=read_json(body.input, "input"),
+            input=await read_json(body.input, "input"),
             max_catchup=int(body.catchup),
             overlap=body.overlap,
             jitter=0 if body.jitter is None else _jitter_of(body.jitter),
@@ -148,7 +156,7 @@ async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
         )
     )
     location = {"location": f"/api/v1/schedules/{made.schedule_id}"}
-    return Reply(document=schedule_document(made), status=201, headers=location)
+    return Reply(document=await _document(made), status=201, headers=location)
 
 
 class ScheduleWithSkips(ScheduleDocument, frozen=True, kw_only=True):
@@ -160,7 +168,7 @@ class ScheduleWithSkips(ScheduleDocument, frozen=True, kw_only=True):
 async def get_schedule(call: Call[Namespaced, None]) -> ScheduleWithSkips:
     found = await call.engine.schedules.get(call.namespace, _named(call))
     skips = await call.engine.schedules.skips(call.namespace, found.schedule_id)
-    document = schedule_document(found)
+    document = await _document(found)
     return ScheduleWithSkips(
         **{field: getattr(document, field) for field in document.__struct_fields__},
         skips=tuple([skip_document(skip) for skip in skips]),
@@ -210,7 +218,7 @@ async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> Schedul
         version=body.version,
         cron_expr=body.cron,
         timezone=body.tz,
-        input=None if bytes(body.input) in (b"", b"null") else read_json(body.input, "input"),
+        input=None if bytes(body.input) in (b"", b"null") else await read_json(body.input, "input"),
         max_catchup=None if body.catchup is None else int(body.catchup),
         overlap=body.overlap,
         jitter=None if body.jitter is None else _jitter_of(body.jitter),
@@ -226,7 +234,7 @@ async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> Schedul
     # The other fields have been looked at by now.
     with nullcontext() if body.next_fire_at is None else naming("next_fire_at"):
         changed = await call.engine.schedules.update(update)
-    return schedule_document(changed)
+    return await _document(changed)
 
 
 class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -237,17 +245,17 @@ async def pause_schedule(call: Call[Namespaced, PauseBody]) -> ScheduleDocument:
     update = UpdateSchedule(
         namespace=call.namespace, schedule_id=_named(call), enabled=False, pause_reason=call.body.reason
     )
-    return schedule_document(await call.engine.schedules.update(update))
+    return await _document(await call.engine.schedules.update(update))
 
 
 async def reset_schedule(call: Call[Namespaced, NothingBody]) -> ScheduleDocument:
     update = UpdateSchedule(namespace=call.namespace, schedule_id=_named(call), reset=True)
-    return schedule_document(await call.engine.schedules.update(update))
+    return await _document(await call.engine.schedules.update(update))
 
 
 async def resume_schedule(call: Call[Namespaced, NothingBody]) -> ScheduleDocument:
     update = UpdateSchedule(namespace=call.namespace, schedule_id=_named(call), enabled=True)
-    return schedule_document(await call.engine.schedules.update(update))
+    return await _document(await call.engine.schedules.update(update))
 
 
 class TriggerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -345,6 +353,10 @@ def check_times(cron: str | None, zone: str | None) -> None:
     if cron is not None:
         with naming("cron"):
             parse_times(cron, field="cron")
+
+
+async def _document(schedule: Schedule) -> ScheduleDocument:
+    return await apart(len(schedule.input), schedule_document, schedule)
 
 
 def _named(call: Call[Any, Any]) -> str:

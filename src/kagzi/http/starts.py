@@ -168,7 +168,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             by_name=True,
             other_queue=body.queue is None,
             version=body.version,
-            input=_input(body),
+            input=await _input(body),
             external_id=external_id,
             priority=int(body.priority),
             delay=0 if body.delay is None else length_of(body.delay, "delay"),
@@ -240,9 +240,9 @@ def _idempotency_key(key: str) -> str:
         return check_name(bare, "Idempotency-Key")
 
 
-def _input(body: StartBody) -> bytes:
+async def _input(body: StartBody) -> bytes:
     if body.input_base64 is None:
-        return read_json(body.input, "input")
+        return await read_json(body.input, "input")
     if bytes(body.input) != b"[]":
         raise BadField("input_base64", "input and input_base64 are both given; one of them has to go")
     try:

@@ -9,9 +9,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def gradually(results: Iterable[T]) -> AsyncIterator[T]:
-    """Yields what is computed step by step, and lets other calls run after each step: the next firing of an expression
-    may lie decades ahead, and a hundred of them are as much work as a hundred calls."""
-    for result in results:
+async def gradually(results: Iterable[T], at_once: int = 1) -> AsyncIterator[T]:
+    """Yields what is computed step by step, and lets other calls run after so many steps: the next firing of an
+    expression may lie decades ahead, and a hundred of them are as much work as a hundred calls."""
+    for number, result in enumerate(results, 1):
         yield result
-        await asyncio.sleep(0)
+        if number % at_once == 0:
+            await asyncio.sleep(0)

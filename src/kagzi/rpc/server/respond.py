@@ -23,7 +23,7 @@ from kagzi.ports.requests import request_id
 from kagzi.rpc import limits
 from kagzi.rpc.methods import Method
 from kagzi.rpc.server.calls import CallAlone
-from kagzi.rpc.server.parts import Parts
+from kagzi.rpc.server.parts import FEW_BYTES, Parts
 from kagzi.rpc.server.services.host import Call, Host
 from kagzi.rpc.server.services.traces import Handle, traced
 from kagzi.rpc.status import describe, not_ready, too_slow
@@ -118,7 +118,10 @@ class Responder:
         """Returns the bytes of the response; raises Failed."""
         begun = self._time()
         try:
-            response = await self._answer(data, call)
+            self.check_ready()
+            # To read a large request is much work, for which the others do not wait.
+            request = self._read(data) if len(data) <= FEW_BYTES else await asyncio.to_thread(self._read, data)
+            response = await self._answer(request, call)
             if response is None:
                 raise too_slow() if self._host.ready() else not_ready()
             answer = response.SerializeToString()
@@ -146,9 +149,7 @@ class Responder:
         if self.method.rpc not in _ALWAYS:
             self._host.check_ready()
 
-    def _answer(self, data: bytes, call: Call) -> Awaitable[Message | None]:
-        self.check_ready()
-        request = self._read(data)
+    def _answer(self, request: Message, call: Call) -> Awaitable[Message | None]:
         if self._guard is None:
             return self._overdue.unless(partial(self._handle, request, call))
         return self._overdue.unless(partial(self._guard, self.method, request, call, self._handle))

@@ -14,6 +14,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.versions import CheckedRun
 from kagzi.core.worker import WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest, NotFound
+from kagzi.ports.gradually import gradually
 from kagzi.rpc.convert.common import optional_instant, page_info, page_size
 from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
@@ -28,6 +29,7 @@ from kagzi.rpc.methods import PACKAGE, SERVICES
 from kagzi.rpc.server.services.host import Call, Host
 from kagzi.version import __version__
 
+_AT_ONCE: Final = 100  # messages that are made in one go, before others run
 _STEPS_PAGE: Final = 50
 _MOST_NAMES: Final = 1000  # in one map or list
 _FEATURES: Final = (
@@ -185,7 +187,8 @@ class AdminService:
         found = await self._versions.list(
             namespace_of(request.namespace), request.workflow_type if request.HasField("workflow_type") else None
         )
-        return pb.ListVersionsResponse(versions=[version_to_wire(each) for each in found.items], more=found.more)
+        versions = [version_to_wire(each) async for each in gradually(found.items, _AT_ONCE)]
+        return pb.ListVersionsResponse(versions=versions, more=found.more)
 
     async def GetWorkflowInterface(
         self,
@@ -327,7 +330,7 @@ class AdminService:
             steps = tuple([step for step in steps if step.name == request.step_name])
         response = pb.ListStepsResponse()
         bytes_left = ANSWER_BYTES
-        for step in steps[begin : begin + size]:
+        async for step in gradually(steps[begin : begin + size], _AT_ONCE):
             message = step_to_wire(step, namespace, request.run_id)
             bytes_left -= message.ByteSize()
             if bytes_left < 0 and response.steps:

@@ -16,6 +16,7 @@ from kagzi.rpc.convert.signals import signal_to_wire
 from kagzi.rpc.convert.work import claim_to_wire, step_to_record
 from kagzi.rpc.limits import ANSWER_BYTES
 
+MANY: Final = 100  # claims, or steps of one; more are a few milliseconds of work
 _KEPT: Final = 32  # histories somebody is reading; others are read from the engine again
 _INPUT: Final = "input"  # the page token before anything was sent
 

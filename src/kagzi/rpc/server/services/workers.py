@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -31,7 +32,7 @@ from kagzi.rpc.convert.work import (
     types_from_wire,
 )
 from kagzi.rpc.limits import CALL_ITEMS, PAYLOAD_BYTES
-from kagzi.rpc.server.services.histories import KeptClaims, claims_to_wire, history_page
+from kagzi.rpc.server.services.histories import MANY, KeptClaims, claims_to_wire, history_page
 from kagzi.rpc.server.services.host import Call, Host
 from kagzi.rpc.server.unary.calls import UnaryCalls
 from kagzi.rpc.status import describe, wrong_state
@@ -39,11 +40,22 @@ from kagzi.rpc.status import describe, wrong_state
 W = TypeVar("W")
 
 _UNNAMED = "unknown"
+_LARGE = 32 * 1024  # bytes of packed chunks, which may be a thousand steps
 
 
 def _most(limit: int) -> int | None:
     """Returns a limit that a client in the field has sent: none if it is not above 0, and no more than 10,000."""
     return min(limit, MOST_CONCURRENCY) if limit > 0 else None
+
+
+def _many_steps(request: pb.CommitBatchRequest) -> bool:
+    return sum(map(len, request.packed)) > _LARGE or any(len(chunk.steps) > MANY for chunk in request.chunks)
+
+
+def _read_chunks(request: pb.CommitBatchRequest, namespace: str) -> list[Chunk]:
+    chunks = [chunk_from_wire(chunk, namespace) for chunk in request.chunks]
+    chunks += [unpack_chunk(packed, namespace) for packed in request.packed]
+    return chunks
 
 
 class WorkerService(UnaryCalls):
@@ -119,7 +131,10 @@ class WorkerService(UnaryCalls):
         poll = replace(poll, wait=self._host.wait_span(poll.wait, call))
         # Should the worker go away meanwhile, it repeats its poll, or its next heartbeat gives these runs back.
         polled = await self._host.unless_closing(lambda: self._workers.poll(poll))
-        claims = claims_to_wire(polled.claims, self._kept)
+        if len(polled.claims) <= MANY and all(len(claim.history) <= MANY for claim in polled.claims):
+            claims = claims_to_wire(polled.claims, self._kept)
+        else:  # so much work that the others do not wait for it
+            claims = await asyncio.to_thread(claims_to_wire, polled.claims, self._kept)
         return pb.PollTasksResponse(now_us=polled.now, claims=claims, waited_us=polled.waited)
 
     async def GetHistory(self, request: pb.GetHistoryRequest, call: Call) -> pb.GetHistoryResponse:  # noqa: ARG002
@@ -128,7 +143,7 @@ class WorkerService(UnaryCalls):
         if claim is None:
             claim = await self._host.engine.leases.read(namespace, request.run_id, request.token)
             self._kept.add(claim)
-        page = history_page(claim, request.page_token)
+        page = await asyncio.to_thread(history_page, claim, request.page_token)
         if not page.next_page_token:
             self._kept.discard(namespace, request.run_id, request.token)
         return page
@@ -157,8 +172,10 @@ class WorkerService(UnaryCalls):
         namespace = namespace_of(request.namespace)
         # All of them are in the engine's hands before the first is waited for.
         try:
-            chunks = [chunk_from_wire(chunk, namespace) for chunk in request.chunks]
-            chunks += [unpack_chunk(packed, namespace) for packed in request.packed]
+            if count > MANY or _many_steps(request):
+                chunks = await asyncio.to_thread(_read_chunks, request, namespace)
+            else:
+                chunks = _read_chunks(request, namespace)
         except (InvalidRequest, VersionMismatch):
             replies = [self._submit(chunk_from_wire, chunk, namespace) for chunk in request.chunks]
             replies += [self._submit(unpack_chunk, packed, namespace) for packed in request.packed]

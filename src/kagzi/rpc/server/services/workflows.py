@@ -14,6 +14,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
 from kagzi.core.signal import MADE_KEY
 from kagzi.errors import InvalidRequest, KagziError
+from kagzi.ports.gradually import gradually
 from kagzi.rpc.convert import signals, values
 from kagzi.rpc.convert.common import page_info, page_size
 from kagzi.rpc.convert.runs import (
@@ -33,6 +34,7 @@ from kagzi.rpc.server.services.host import Call, Host
 from kagzi.rpc.server.services.waits import Waits
 from kagzi.rpc.status import Refused, describe
 
+_STARTS_AT_ONCE = 100  # are read in one go, before others run
 _MOST_WAITS = 10 * CALL_ITEMS
 
 
@@ -67,7 +69,10 @@ class WorkflowService:
             if start.namespace not in ("", request.namespace):
                 raise InvalidRequest("starts: every run of one call belongs to the namespace of the call")
         # All of them are in the engine's hands before the first is waited for.
-        results = await gather([self._begin(start, namespace) for start in request.starts])
+        replies = []
+        async for start in gradually(request.starts, _STARTS_AT_ONCE):
+            replies.append(self._begin(start, namespace))
+        results = await gather(replies)
         return pb.StartWorkflowsResponse(results=list(map(self._start_result, results)))
 
     def _begin(self, request: pb.StartWorkflowRequest, namespace: str) -> Reply[Started]:
