@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any, Final
 
 import msgspec
 
 BOUND_MS: Final = 5.0  # of a machine of the speed below
 _KNOWN_MS: Final = 1.2  # what the known work takes there
+_ALLOWANCE: Final = 1.5
 _DOCUMENT: Final = msgspec.json.encode([{"name": f"n{number}", "values": [number, 1.5, None]} for number in range(500)])
 
 
@@ -34,8 +36,9 @@ def known_work() -> float:
 
 
 def allowed_ms() -> float:
-    """Returns how long one go may take on this machine, as it is now."""
-    return BOUND_MS * max(1.0, min(known_work() for _ in range(5)) / _KNOWN_MS)
+    """Returns how long one go may take on this machine, as it is now: half as long again as by the known work, since
+    others that run beside it take from its caches what they like."""
+    return BOUND_MS * max(1.0, _ALLOWANCE * median(known_work() for _ in range(5)) / _KNOWN_MS)
 
 
 class Slices:

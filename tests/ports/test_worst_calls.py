@@ -23,7 +23,7 @@ from tests.ports.worst import IDS, NAME, PAYLOAD, SPARSE, TAGS, World, furnish, 
 from tests.rpc import test_bad_calls
 from tests.rpc.support import Client, payload
 
-_TRIES = 3
+_TRIES = 5
 # What is refused although it is the worst, or all that can be said without what only a worker knows.
 REFUSED = {
     "AwaitChild": "FAILED_PRECONDITION",

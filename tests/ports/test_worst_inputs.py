@@ -24,7 +24,7 @@ from tests.http.support import engine_on, serving
 from tests.ports.slices import BOUND_MS, Slices, allowed_ms, slices
 from tests.ports.worst import FIELDS, LEFT_OUT, MORE, NAME, REFUSED, World, deep, furnish
 
-_TRIES = 3  # of which the best counts
+_TRIES = 5  # of which the best counts
 MOST_BYTES = PAGE_CHARACTERS + 64 * 1024  # that go out
 
 

@@ -34,7 +34,7 @@ from kagzi.rpc.server.services.host import Call, Host
 from kagzi.rpc.server.services.waits import Waits
 from kagzi.rpc.status import Refused, describe
 
-_STARTS_AT_ONCE = 100  # are read in one go, before others run
+_STARTS_AT_ONCE = 50  # are read in one go, before others run
 _MOST_WAITS = 10 * CALL_ITEMS
 
 
@@ -73,7 +73,10 @@ class WorkflowService:
         async for start in gradually(request.starts, _STARTS_AT_ONCE):
             replies.append(self._begin(start, namespace))
         results = await gather(replies)
-        return pb.StartWorkflowsResponse(results=list(map(self._start_result, results)))
+        response = pb.StartWorkflowsResponse()
+        async for result in gradually(results, _STARTS_AT_ONCE):
+            response.results.append(self._start_result(result))
+        return response
 
     def _begin(self, request: pb.StartWorkflowRequest, namespace: str) -> Reply[Started]:
         try:
