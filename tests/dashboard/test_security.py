@@ -12,13 +12,20 @@ import pytest
 
 from kagzi.access import ACTIONS
 from kagzi.access.shares import Room
+from kagzi.api.jobs import StartJob
 from kagzi.api.keys import AuditFilter
 from kagzi.api.operations import StartRun
+from kagzi.api.schedules import CreateSchedule
+from kagzi.api.workers import Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
+from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
+from kagzi.core.job import JobAction
 from kagzi.core.key import Role, read_key
 from kagzi.core.page import PageTokens
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkflowType
 from kagzi.dashboard import PAGES
 from kagzi.engine.local import LocalEngine
 from kagzi.http.limits import FORM_BYTES, PUBLIC_BYTES
@@ -206,6 +213,99 @@ async def test_a_session_ends_with_its_key(memory: LocalEngine, port: HttpPort) 
         await memory.keys.revoke(made.key.key_id, actor="test")
         await port._gate._read()
         assert "API key" in (await browser.open("/")).text
+
+
+async def test_no_form_is_taken_with_the_token_of_another_session(memory: LocalEngine, port: HttpPort) -> None:
+    async with Browser(port.url) as browser, Browser(port.url) as other:
+        await browser.log_in(await new_key(memory, port, Role.ADMIN, "a"))
+        await other.log_in(await new_key(memory, port, Role.ADMIN, "a"))
+        foreign = (await other.open("/")).form("/logout").fields["form_token"]
+        sent = [route for route in PAGES if route.method == "POST"]
+        assert len(sent) > 25
+        for route in sent:
+            page = await browser.send(Form(address(route.path), "post"), form_token=foreign, code=403)
+            assert "not one of ours" in page.text, route.action
+    assert (await memory.workflows.get("a", RUN)).status is RunStatus.PENDING
+
+
+async def test_every_page_shows_and_keeps_the_namespace_that_is_looked_at(memory: LocalEngine, port: HttpPort) -> None:
+    await memory.namespaces.create("b")
+    runs, schedules = {}, {}
+    for number, (namespace, word) in enumerate((("a", "mine"), ("b", "theirs"))):
+        runs[namespace] = f"01900000-0000-7000-8000-00000000001{number}"
+        schedules[namespace] = f"01900000-0000-7000-8000-00000000003{number}"
+        await memory.workflows.start(
+            StartRun(namespace=namespace, run_id=runs[namespace], workflow_type=word, task_queue=f"{word}-queue")
+        )
+        worker = Registration(
+            worker_id=f"01900000-0000-7000-8000-00000000002{number}",
+            namespace=namespace,
+            queues=(f"{word}-queue",),
+            types=(WorkflowType(word, "1"),),
+            hostname="h",
+            pid=1,
+            version="1",
+            concurrency=1,
+        )
+        await memory.workers.register(worker)
+        await memory.schedules.create(
+            CreateSchedule(
+                namespace=namespace,
+                schedule_id=schedules[namespace],
+                name=f"{word}-schedule",
+                workflow_type=word,
+                task_queue=f"{word}-queue",
+                cron_expr="@daily",
+            )
+        )
+        await memory.limits.set(namespace, Scope.QUEUE, f"{word}-queue", concurrency=3)
+        await memory.jobs.start(
+            StartJob(
+                namespace=namespace,
+                job_id=runs[namespace],
+                action=JobAction.CANCEL,
+                filter=RunFilter(namespace=namespace, workflow_type=f"{word}-none"),
+            )
+        )
+    key = await new_key(memory, port, Role.ADMIN)
+    own = {
+        "run_id": runs["b"], "schedule_id": schedules["b"], "job_id": runs["b"], "worker_id": worker.worker_id,
+        "queue": "theirs-queue", "workflow": "theirs", "file": "kagzi.css",
+    }  # fmt: skip
+    queries = {
+        "GET /bulk": {"action": "cancel", "of": "search", "workflow": "theirs"},
+        "GET /versions/default": {"workflow": "theirs", "version": "1"},
+        "GET /versions/move": {"workflow": "theirs", "version": "1"},
+        "GET /limits/clear": {"name": "theirs-queue"},
+        "GET /limits/pause": {"name": "theirs-queue"},
+        "GET /limits/resume": {"name": "theirs-queue"},
+    }
+    async with Browser(port.url) as browser:
+        await browser.log_in(key)
+        for route in PAGES:
+            if route.method != "GET" or route.public or route.streams or route.path.endswith("/step"):
+                continue
+            path = route.path.format_map(own)
+            page = await browser.open(path, namespace="b", **queries.get(route.action, {}))
+            assert "mine" not in page.text, route.action
+            for link in [*page.links.values(), *[form.action for form in page.forms if form.method == "post"]]:
+                inside = link.startswith("/") and not link.startswith(("/static", "/logout", "/login"))
+                assert not inside or "namespace=" in link, (route.action, link)
+            if "{" in route.path and "{queue}" not in route.path and "{workflow}" not in route.path:
+                await browser.open(path, namespace="a", code=404)
+
+
+async def test_the_form_to_start_a_run_that_is_sent_twice_starts_one(memory: LocalEngine, port: HttpPort) -> None:
+    async with Browser(port.url) as browser:
+        await browser.log_in(await new_key(memory, port, Role.CLIENT, "a"))
+        form = (await browser.open("/start")).form("/start")
+        for _ in range(2):
+            await browser.send(form, workflow="once", queue="q", input="[1]")
+        assert len((await memory.workflows.list(RunFilter(namespace="a", workflow_type="once"))).items) == 1
+        await browser.send((await browser.open("/start")).form("/start"), workflow="once", queue="q", input="[1]")
+        assert len((await memory.workflows.list(RunFilter(namespace="a", workflow_type="once"))).items) == 2
+        # Gone back to and filled in anew, it is told rather than taken for the run of before.
+        await browser.send(form, workflow="once", queue="q", input="[2]", code=409)
 
 
 async def test_forms_of_others_and_of_other_sessions_are_refused(memory: LocalEngine, port: HttpPort) -> None:

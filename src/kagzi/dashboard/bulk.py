@@ -225,6 +225,7 @@ async def act_on_many(call: Call[PlainQuery, BulkForm]) -> Html | Redirect:
         return await _start_job(call, body.search)
     if not body.run:
         raise BadField("run", "no run is selected")
+    call.targets = tuple([f"run {run_id}" for run_id in body.run])
     runs = await _selected(call, body.run)
     if len(runs) != len(body.fresh):
         raise BadField("fresh", "this form is not complete; load its page again")
@@ -254,6 +255,7 @@ async def _start_job(call: Call[Any, BulkForm], search: str) -> Redirect:
         options=JobOptions(from_step=body.from_step or None, version=body.version),
         created_by="" if call.caller is None else call.caller.actor,
     )
+    call.targets = (f"job {asked.job_id}",)
     with naming("search"):
         job = await call.engine.jobs.start(asked)
     return Redirect(path_to(call, f"/jobs/{job.job_id}", done="job"))

@@ -175,6 +175,7 @@ class _Set(Question, frozen=True, kw_only=True):
 
     async def act(self, call: Call[Any, LimitForm]) -> Redirect:
         body = call.body
+        call.targets = (target_of(call),)
         rates = {}
         for field in ("rate", "key_rate"):
             with naming(field):
@@ -194,6 +195,11 @@ class _Set(Question, frozen=True, kw_only=True):
         return Redirect(path_to(call, "/limits", done="set-limit"))
 
 
+def target_of(call: Call[Any, Any]) -> str:
+    """Returns what is changed, as the audit log says it."""
+    return f"{call.body.scope.value} {call.body.name or call.namespace}"
+
+
 class NamedForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scope: Scope
     name: Name | None = None
@@ -205,6 +211,7 @@ class PauseForm(NamedForm, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class _Clear(_Change, frozen=True, kw_only=True):
     async def act(self, call: Call[Any, NamedForm]) -> Redirect:
+        call.targets = (target_of(call),)
         with naming("name"):
             await call.engine.limits.clear(call.namespace, call.body.scope, call.body.name or "")
         return Redirect(path_to(call, "/limits", done="clear-limit"))
@@ -212,6 +219,7 @@ class _Clear(_Change, frozen=True, kw_only=True):
 
 class _Switch(_Change, frozen=True, kw_only=True):
     async def act(self, call: Call[Any, Any]) -> Redirect:
+        call.targets = (target_of(call),)
         switch = pause if self.verb == "pause" else resume
         await switch(call, call.namespace, call.body.scope, call.body.name or "")
         return Redirect(path_to(call, "/limits", done=f"{self.verb}-limit"))

@@ -169,11 +169,13 @@ def _jitter(text: str | None) -> Span:
 
 async def create_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redirect:
     body = call.body
+    schedule_id = body.schedule_id or call.host.ids.run_id()
+    call.targets = (f"schedule {schedule_id}",)
     try:
         check_times(body.cron, body.tz)
         asked = CreateSchedule(
             namespace=call.namespace,
-            schedule_id=body.schedule_id or call.host.ids.run_id(),
+            schedule_id=schedule_id,
             name=body.name,
             workflow_type=body.workflow,
             task_queue=body.queue,

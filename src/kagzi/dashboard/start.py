@@ -49,6 +49,7 @@ class StartForm(InputForm, frozen=True, kw_only=True, forbid_unknown_fields=True
     version: Name | None = None
     id: Name | None = None
     limit_key: Name | None = None
+    fresh: Name | None = None  # the id of the run: a form that is sent twice starts one
 
 
 class Choice(Struct, frozen=True):
@@ -116,6 +117,7 @@ async def _form(
         note=note,
         trouble=wrong.get("", ""),
         id=None if sent is None else sent.id,
+        fresh=(None if sent is None else sent.fresh) or call.host.ids.run_id(),
         limit_key=None if sent is None else sent.limit_key,
         asks_key=interface is not None and _asks_key(call, interface),
         queue=sent.queue if sent is not None else like.task_queue if like is not None else queue,
@@ -156,7 +158,7 @@ async def start(call: Call[PlainQuery, StartForm]) -> Html | Redirect:
         started = await call.engine.workflows.start(
             StartRun(
                 namespace=call.namespace,
-                run_id=call.host.ids.run_id(),
+                run_id=body.fresh or call.host.ids.run_id(),
                 workflow_type=body.workflow,
                 task_queue=body.queue or DEFAULT_QUEUE,
                 by_name=True,

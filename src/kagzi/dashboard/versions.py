@@ -77,6 +77,7 @@ class _Default(Question, frozen=True, kw_only=True):
 
     async def act(self, call: Call[Any, DefaultForm]) -> Redirect:
         body = call.body
+        call.targets = (f"workflow {body.workflow}",)
         with naming("version"):
             await call.engine.versions.set_default(call.namespace, body.workflow, body.version)
         return Redirect(path_to(call, "/versions", done="default-version"))
@@ -112,6 +113,7 @@ class _Move(Question, frozen=True, kw_only=True):
 
     async def act(self, call: Call[Any, MoveForm]) -> Redirect:
         body, clock = call.body, call.host.clock
+        call.targets = (f"workflow {body.workflow}",)
         moved, after, until = 0, "", clock.now() + _LONGEST_MOVE
         while True:
             with naming("to_version"):

@@ -91,7 +91,8 @@ class Host:
 
 class Call(Generic[Q, B]):
     """One request. `namespace` is the one it means, and if it is `confined` the only one its key opens; `trace` is what
-    it is part of. `caller` is None where no key is asked for.
+    it is part of. `caller` is None where no key is asked for. `targets` are what the audit log says was changed, where
+    the address does not name it.
 
     Pages are told more: the path below which they are mounted (`base`), their `session`, whether they are `read_only`,
     whether the request came `encrypted`, and the `codec` of payloads, where that of their app is at hand."""
@@ -112,6 +113,7 @@ class Call(Generic[Q, B]):
         "read_only",
         "request_id",
         "session",
+        "targets",
         "trace",
     )
 
@@ -146,6 +148,7 @@ class Call(Generic[Q, B]):
         self.headers = headers
         self.request_id = request_id
         self.trace: str | None = None
+        self.targets: tuple[str, ...] = ()
 
     @property
     def engine(self) -> ServedEngine:

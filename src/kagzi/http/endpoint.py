@@ -116,10 +116,9 @@ class Endpoint:
             if caller is not None:
                 await self._make_room(request, caller, held)
             body = await self._read_body(request)
-            # What is made here has no place in the address yet.
-            request.scope["kagzi.made"] = getattr(body, "namespace", "") or ""
         namespace = (named if caller is None else caller.confine(named)) or DEFAULT_NAMESPACE
         call = self._call(request, caller, namespace=namespace, path=path, query=query, body=body)
+        request.scope["kagzi.call"] = call
         if caller is not None and ACTIONS[route.action].reads and getattr(query, "wait", None) is None:
             async with self._gate.reads.turn(caller):
                 result = await self._handle(call)
@@ -204,26 +203,30 @@ class Endpoint:
         rule = ACTIONS.get(self._route.action)
         if self._audit is None or caller is None or rule is None or not rule.audited:
             return
-        parameters = {"namespace": request.scope.get("kagzi.made", ""), **request.path_params}
-        named = parameters["namespace"] or named_namespace(request) or caller.namespace
+        call: Call[Any, Any] | None = request.scope.get("kagzi.call")
+        # What is made here has no place in the address yet.
+        made = "" if call is None else getattr(call.body, "namespace", "")
+        named = request.path_params.get("namespace") or made or named_namespace(request) or caller.namespace
         if not named and not rule.everywhere:
             named = DEFAULT_NAMESPACE
-        self._audit.record(
-            AuditEntry(
-                actor=caller.actor,
-                action=self._route.action,
-                namespace=_storable(named) if named else None,
-                target=_storable(_target(parameters)),
-                request_id=request_id,
-                peer=caller.peer,
-                result=code,
+        targets = call.targets if call is not None and call.targets else (_target(request.path_params),)
+        for target in targets:
+            self._audit.record(
+                AuditEntry(
+                    actor=caller.actor,
+                    action=self._route.action,
+                    namespace=_storable(named) if named else None,
+                    target=_storable(target),
+                    request_id=request_id,
+                    peer=caller.peer,
+                    result=code,
+                )
             )
-        )
 
 
 def _target(parameters: Mapping[str, str]) -> str:
     """In the words of the gRPC port."""
-    for name in ("run_id", "worker_id", "namespace"):
+    for name in ("run_id", "job_id", "schedule_id", "worker_id", "queue", "workflow", "namespace"):
         if value := parameters.get(name):
             return f"{name.removesuffix('_id')} {value}"
     return ""

@@ -65,6 +65,7 @@ async def set_limit(call: Call[Namespaced, LimitBody]) -> LimitDocument:
         raise BadField("queue or workflow", "say one of them")
     scope = Scope.QUEUE if body.workflow is None else Scope.WORKFLOW
     name = body.queue or body.workflow or ""
+    call.targets = (f"{scope.value} {name}",)
     rate, key_rate = _rate_of(body.rate, "rate"), _rate_of(body.key_rate, "key_rate")
     if body.concurrency is None and body.key_concurrency is None and rate is None and key_rate is None:
         return limit_document(await call.engine.limits.clear(call.namespace, scope, name))

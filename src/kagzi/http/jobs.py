@@ -103,6 +103,7 @@ async def start_job(call: Call[Namespaced, StartJobBody]) -> Reply:
     if call.body.action is JobAction.MOVE:
         check_role("POST /api/v1/versions/move", call.caller)
     asked = await _asked(call)
+    call.targets = (f"job {asked.job_id}",)
     # The other fields have been looked at. Whether somebody has offered a version only the engine knows.
     with naming("runs" if call.body.version is None else "version"):
         job = await call.engine.jobs.start(asked)

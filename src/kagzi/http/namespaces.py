@@ -51,6 +51,7 @@ class CreateNamespaceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 async def create_namespace(call: Call[NoQuery, CreateNamespaceBody]) -> Reply:
     body = call.body
+    call.targets = (f"namespace {body.namespace}",)
     made = await call.engine.namespaces.create(
         body.namespace, display_name=body.display_name, description=body.description
     )

@@ -79,14 +79,17 @@ class PageEndpoint(Endpoint):
 
     async def _read_body(self, request: Request) -> Struct:
         assert self._route.body is not None
-        body, token = await read_form(
-            request, self._route.body, self._body_bytes, FORM_TOKEN, packed=not self._route.public
+        session = session_of(request)
+
+        def check(token: str) -> None:
+            if not self._host.sessions.owns_form(token, session):
+                raise Refused(403, "STALE_FORM", "this form is too old or not one of ours; load its page again")
+            if self._pages.read_only and not self._route.public:
+                raise Refused(403, "READ_ONLY", "this dashboard is read-only (KAGZI_UI_READ_ONLY)")
+
+        return await read_form(
+            request, self._route.body, self._body_bytes, FORM_TOKEN, check, packed=not self._route.public
         )
-        if not self._host.sessions.owns_form(token, session_of(request)):
-            raise Refused(403, "STALE_FORM", "this form is too old or not one of ours; load its page again")
-        if self._pages.read_only and not self._route.public:
-            raise Refused(403, "READ_ONLY", "this dashboard is read-only (KAGZI_UI_READ_ONLY)")
-        return body
 
     def _most_bytes(self, body_bytes: int) -> int:  # noqa: ARG002
         return FORM_BYTES

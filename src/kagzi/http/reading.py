@@ -104,10 +104,12 @@ def _read_document(data: bytes, kind: type[T]) -> T:
     return body
 
 
-async def read_form(request: Request, kind: type[T], limit: int, token: str, *, packed: bool = True) -> tuple[T, str]:
-    """Returns what a form of a page says, and the token it carries under this name. Fields without a value count as
-    absent; lists are fields given several times, a mapping `arg` is fields named `arg.KEY`. `packed`: whether the body
-    may be compressed."""
+async def read_form(
+    request: Request, kind: type[T], limit: int, token: str, check: Callable[[str], None], *, packed: bool = True
+) -> T:
+    """Returns what a form of a page says, after `check` has seen the token it carries under this name. Fields without a
+    value count as absent; lists are fields given several times, a mapping `arg` is fields named `arg.KEY`. `packed`:
+    whether the body may be compressed."""
     kind_given, _, _ = request.headers.get("content-type", "").partition(";")
     if kind_given.strip().lower() != "application/x-www-form-urlencoded":
         raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", "this address takes forms of its own pages only")
@@ -116,10 +118,10 @@ async def read_form(request: Request, kind: type[T], limit: int, token: str, *, 
             415, "UNSUPPORTED_MEDIA_TYPE", "this form must not be compressed: send it without content-encoding"
         )
     data = await _receive(request, limit)
-    return await apart(len(data), _read_fields, data, kind, token)
+    return await apart(len(data), _read_fields, data, kind, token, check)
 
 
-def _read_fields(data: bytes, kind: type[T], token: str) -> tuple[T, str]:
+def _read_fields(data: bytes, kind: type[T], token: str, check: Callable[[str], None]) -> T:
     try:
         pairs = parse_qsl(
             data.decode("ascii"),
@@ -130,14 +132,15 @@ def _read_fields(data: bytes, kind: type[T], token: str) -> tuple[T, str]:
         )
     except ValueError:
         raise InvalidRequest("the form is not readable: text must be UTF-8, percent-encoded") from None
-    found = ""
+    # Nothing is told of a form that is not one of ours.
+    check(next((value for name, value in pairs if name == token), ""))
     given: dict[str, Any] = {}
     several, mappings = _several(kind), _mappings(kind)
     for name, value in pairs:
         check_field(value, name)
         if name == token:
-            found = value
-        elif name in several:
+            continue
+        if name in several:
             given.setdefault(name, []).append(value)
         elif name in given:
             raise BadField(name, f"{name[:100]} is given twice")
@@ -150,7 +153,7 @@ def _read_fields(data: bytes, kind: type[T], token: str) -> tuple[T, str]:
             entries[split[2]] = value
         else:
             given[name] = value
-    return _convert(lambda: msgspec.convert(given, kind, strict=False), kind), found
+    return _convert(lambda: msgspec.convert(given, kind, strict=False), kind)
 
 
 def check_keys(data: bytes) -> None:

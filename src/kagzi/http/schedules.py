@@ -129,12 +129,14 @@ def _tags_of(value: dict[str, str]) -> dict[str, str]:
 
 async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
     body = call.body
+    schedule_id = call.host.ids.run_id() if body.schedule_id is None else body.schedule_id
+    call.targets = (f"schedule {schedule_id}",)
     check_times(body.cron, body.tz)
     check_handler_queue(body.on_failure, body.on_failure_queue)
     made = await call.engine.schedules.create(
         CreateSchedule(
             namespace=call.namespace,
-            schedule_id=call.host.ids.run_id() if body.schedule_id is None else body.schedule_id,
+            schedule_id=schedule_id,
             name=body.name,
             workflow_type=body.workflow,
             task_queue=body.queue,

@@ -54,6 +54,7 @@ class DefaultVersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def set_default_version(call: Call[Namespaced, DefaultVersionBody]) -> VersionList:
     body = call.body
+    call.targets = (f"workflow {body.workflow}",)
     with naming("version"):
         await call.engine.versions.set_default(call.namespace, body.workflow, body.version, force=body.force)
     return await _listed(call.engine.versions.list(call.namespace, body.workflow))
@@ -80,6 +81,7 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 async def move_runs(call: Call[Namespaced, MoveBody]) -> Moved:
     body = call.body
+    call.targets = (f"workflow {body.workflow}",)
     with naming("after" if body.after and body.from_version != body.to_version else "to_version"):
         page = await call.engine.versions.move(
             call.namespace,

@@ -41,11 +41,12 @@ _REGISTER: Final = "Register"
 _BY: Final = {"PauseClaims": "by", "StartJob": "created_by"}
 _DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
 _MOVE: Final = "/kagzi.v1.AdminService/MoveWorkflows"
-_TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
+_TARGETS: Final = ("run_id", "external_id", "job_id", "schedule_id", "worker_id")
 # All of those who ask how we are while nobody can be recognised, as if they had one key.
 _SOMEBODY: Final = Caller(key_id="", namespace=None, role=Role.VIEWER, peer="")
-# Here an empty namespace is `default`; elsewhere it is any, or none.
-_OF_ONE_NAMESPACE: Final = ("WorkflowService", "WorkflowScheduleService")
+_OF_WORKFLOWS: Final = ("SetDefaultVersion", "MoveWorkflows", "MoveCheckedWorkflows")
+# Here an empty namespace is any: the worker's own, which is told when it is known. Elsewhere it is `default`.
+_OF_ANY_NAMESPACE: Final = ("DrainWorker", "Deregister")
 
 
 class GateGuard(Guard):
@@ -109,7 +110,7 @@ class GateGuard(Guard):
                     return await handle(request, call)
             if not rule.audited:
                 return await handle(request, call)
-            result = OK
+            result, answer = OK, None
             try:
                 answer = await handle(request, call)
                 result = _result_code(answer)
@@ -121,17 +122,19 @@ class GateGuard(Guard):
                 result = _code(error)
                 raise
             finally:
-                self._audit.record(self._entry(method, request, caller, shown, result))
+                self._audit.record(self._entry(method, request, answer, caller, shown, result))
 
-    def _entry(self, method: Method, request: Any, caller: Caller, shown: CallerHeaders, result: str) -> AuditEntry:
+    def _entry(
+        self, method: Method, request: Any, answer: Any, caller: Caller, shown: CallerHeaders, result: str
+    ) -> AuditEntry:
         namespace = request.namespace if method.has_namespace else ""
-        if method.service in _OF_ONE_NAMESPACE:
+        if not ACTIONS[method.path].everywhere and method.rpc not in _OF_ANY_NAMESPACE:
             namespace = namespace_of(namespace)
         return AuditEntry(
             actor=caller.actor,
             action=method.path,
             namespace=namespace or None,
-            target=_target(method, request),
+            target=_target(method, request) or _made(answer),
             request_id=request_id(shown.headers.items(), self._ids),
             peer=caller.peer,
             result=result,
@@ -156,8 +159,19 @@ def _target(method: Method, request: Any) -> str:
             return f"{name.removesuffix('_id')} {value}{how}"
     if "scope" in fields and request.scope in SCOPE_NAMES:
         return f"{SCOPE_NAMES[request.scope].value} {request.name or request.namespace}"
+    if method.rpc in _OF_WORKFLOWS:
+        return f"workflow {request.workflow_type}"
     if method.service == "NamespaceService" and method.has_namespace:
         return f"namespace {request.namespace}"
+    return ""
+
+
+def _made(answer: Any) -> str:
+    """Returns what the call has made, of which its request did not say the id."""
+    fields = {} if answer is None else answer.DESCRIPTOR.fields_by_name
+    for noun in ("schedule", "job"):
+        if noun in fields:
+            return f"{noun} {getattr(getattr(answer, noun), f'{noun}_id')}"
     return ""
 
 
