@@ -234,6 +234,13 @@ def test_what_becomes_of_children_when_their_parent_ends(
             assert await ended(child) is status
         # One that nobody has begun has nothing to clean up.
         assert cleaned or not press.cleaned
+        (parent,) = (await press.app.runs(workflow="leaving")).items
+        shown = {step.child_run_id: step for step in await press.app.handle(parent.run_id).steps()}[child.id]
+        record = await child.get()
+        assert (shown.status.value, shown.output) == (record.status.value, record.output), (
+            "also in a parent that is over"
+        )
+        assert shown.finished_at == record.finished_at
 
     stage.run(press.app, main)
 

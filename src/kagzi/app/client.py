@@ -185,14 +185,14 @@ class Client(Connected):
     async def cancel_child(self, run_id: str) -> bool:
         request = CancelRun(namespace=current_step.get().namespace, run_id=run_id)
         try:
-            return (await self.engine.workflows.cancel(request)).effective
+            return (await self._workflow_service().cancel(request)).effective
         except NotFound:  # it has finished so long ago that it was deleted, or could not be started
             return False
 
     async def signal_child(self, run_id: str, name: str, value: str) -> None:
         step = current_step.get()
         data = value.encode()
-        await self.engine.workflows.signal(
+        await self._workflow_service().signal(
             SendSignal(
                 namespace=step.namespace,
                 run_id=run_id,
@@ -245,8 +245,7 @@ class Client(Connected):
 
         The id is the one given at the start (`.options(id=...)`); see `Handle.signal`. NotFound if no run has it.
         """
-        engine = self._engine_here()
-        await engine.workflows.signal(
+        await self._workflow_service().signal(
             SendSignal(
                 namespace=self.namespace,
                 external_id=check_name(id, "id"),
@@ -265,7 +264,7 @@ class Client(Connected):
 
         Give the workflow to have its result decoded to the right type; InvalidRequest if the run is of another one.
         """
-        run = await self.engine.workflows.get_by_external_id(self.namespace, id)
+        run = await self._workflow_service().get_by_external_id(self.namespace, id)
         if workflow is None:
             workflow = self.find_workflow(run.workflow_type, run.version)
         elif workflow.name != run.workflow_type:
@@ -294,7 +293,7 @@ class Client(Connected):
             task_queue=queue,
             parent_run_id=parent,
         )
-        page = await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
+        page = await self._workflow_service().list(filter, page_size=page_size, page_token=page_token)
         records = tuple([run_record(run, self._read_payload) for run in page.items])
         return Page(records, page.next, page.prev, page.searched_until)
 
@@ -332,8 +331,8 @@ class Client(Connected):
             parent=parent,
             schedule=schedule,
         )
-        engine = self._engine_here()
-        return search(engine.workflows, runs, self.namespace, self._schedule_service, self._read_payload)
+        self._engine_here()  # an app that is not open says so here
+        return search(self._workflow_service(), runs, self.namespace, self._schedule_service, self._read_payload)
 
     async def versions(self, workflow: str | Workflow[Any, Any] | None = None) -> tuple[VersionRecord, ...]:
         """The versions of a workflow, or of all: which one starts by name get, which have workers online, and how many

@@ -15,6 +15,7 @@ from kagzi.api.jobs import JobService
 from kagzi.api.limits import LimitService
 from kagzi.api.schedules import ScheduleService
 from kagzi.api.versions import VersionService
+from kagzi.api.workflows import WorkflowService
 from kagzi.app.place import Place, connect_to
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import default_url
@@ -25,6 +26,7 @@ from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.blocking import Portal
 from kagzi.sdk.definitions import Registrar
 from kagzi.sdk.opening import Opening
+from kagzi.sdk.patience import patient
 from kagzi.sdk.payload import Codec, decode
 from kagzi.settings import Loaded, Settings, load, mask_url
 
@@ -205,7 +207,9 @@ class Connected(Registrar):
         return versions
 
     def _service(self, name: str, without: str) -> Any:
-        service = getattr(self.engine, name, None)
-        if service is None:
+        if getattr(self.engine, name, None) is None:
             raise InvalidRequest(f"this engine was made for a test and {without}")
-        return service
+        return patient(lambda: getattr(self.engine, name))
+
+    def _workflow_service(self) -> WorkflowService:
+        return patient(lambda: self._engine_here().workflows)

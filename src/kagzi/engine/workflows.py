@@ -38,7 +38,7 @@ from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token, made_a
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
-from kagzi.core.step import BEGIN, Step, StepKind, in_order
+from kagzi.core.step import BEGIN, Step, StepKind, StepStatus, in_order
 from kagzi.engine.adopters import Adopters
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.checks import (
@@ -66,6 +66,8 @@ from kagzi.store.protocol.store import Store
 log = logging.getLogger("kagzi.engine")
 
 _TRIES: Final = 3
+_LATE_ENDS: Final = 100  # children that are looked for
+_ENDS: Final = {RunStatus.COMPLETED: StepStatus.COMPLETED, RunStatus.CANCELLED: StepStatus.CANCELLED}
 _LONG: Final[Span] = 30 * SECOND  # waits for results that may end a second or two late: a timer for each is dear
 
 
@@ -203,7 +205,33 @@ class Workflows:
         if not steps:
             await self.get(namespace, run_id)
         # When the first timers were set is a note of the run's own, and no step.
-        return in_order([step for step in steps if whole or step.step_id != BEGIN or step.kind is not StepKind.SIGNAL])
+        if whole:
+            return in_order(steps)
+        steps = [step for step in steps if step.step_id != BEGIN or step.kind is not StepKind.SIGNAL]
+        return in_order(await self._with_late_ends(namespace, run_id, steps, payloads))
+
+    async def _with_late_ends(
+        self, namespace: str, run_id: str, steps: Sequence[Step], payloads: bool
+    ) -> Sequence[Step]:
+        """Returns the steps of a run with the ends of children that have outlived it: nobody has told them to it. One
+        that is not there any more has ended somehow, and is shown as abandoned."""
+        open_children = [step for step in steps if step.status is StepStatus.RUNNING and step.child_run_id is not None]
+        if not open_children or not (await self.get(namespace, run_id)).status.finished:
+            return steps
+        ends: dict[str, Step] = {}
+        for step in open_children[:_LATE_ENDS]:
+            child = await self._reads.get(namespace, step.child_run_id or "")
+            if child is None:
+                ends[step.step_id] = replace(step, status=StepStatus.CANCELLED, finished_at=step.started_at)
+            elif child.status.finished:
+                ends[step.step_id] = replace(
+                    step,
+                    status=_ENDS.get(child.status, StepStatus.FAILED),
+                    finished_at=child.finished_at,
+                    output=child.output if payloads else None,
+                    error=child.error,
+                )
+        return [ends.get(step.step_id, step) for step in steps]
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         check_name(namespace, "namespace")

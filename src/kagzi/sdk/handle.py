@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 
 from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
+from kagzi.api.workflows import WorkflowService
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, to_datetime
 from kagzi.core.limits import check_name
@@ -16,6 +17,7 @@ from kagzi.core.signal import check_key
 from kagzi.errors import NotFound, Unavailable
 from kagzi.ids import IdSource
 from kagzi.sdk.blocking import Portal, blocking
+from kagzi.sdk.patience import patient
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import (
     Cancellation,
@@ -103,14 +105,14 @@ class Handle(Generic[R]):
 
     async def get(self) -> RunRecord:
         """Everything the engine knows about the run at this moment."""
-        return run_record(await self._engine().workflows.get(self.namespace, self.id), self._read)
+        return run_record(await self._workflow_service().get(self.namespace, self.id), self._read)
 
     async def status(self) -> RunStatus:
-        return (await self._engine().workflows.get(self.namespace, self.id)).status
+        return (await self._workflow_service().get(self.namespace, self.id)).status
 
     async def steps(self) -> tuple[StepRecord, ...]:
         """Every recorded attempt of every step so far, in the order they ended; those that are running come last."""
-        steps = await self._engine().workflows.steps(self.namespace, self.id)
+        steps = await self._workflow_service().steps(self.namespace, self.id)
         return tuple([step_record(step, self._read) for step in steps])
 
     async def result(self, timeout: Duration | None = None) -> R:
@@ -141,7 +143,7 @@ class Handle(Generic[R]):
         """
         span = CANCEL_GRACE if grace is None else parse_duration(grace, "grace")
         request = CancelRun(namespace=self.namespace, run_id=self.id, grace=span)
-        return _cancellation(await self._engine().workflows.cancel(request))
+        return _cancellation(await self._workflow_service().cancel(request))
 
     async def terminate(self, reason: str = "") -> Cancellation:
         """End the run at once, whatever it is doing. Nothing is cleaned up; the reason is kept in the run's error.
@@ -149,7 +151,7 @@ class Handle(Generic[R]):
         The answer is true if the run is cancelled, and false if it had finished otherwise before.
         """
         request = TerminateRun(namespace=self.namespace, run_id=self.id, reason=reason)
-        return _cancellation(await self._engine().workflows.terminate(request))
+        return _cancellation(await self._workflow_service().terminate(request))
 
     async def wake(self) -> bool:
         """End the sleep of the run, or its wait for another attempt: what is due by the moment for which it is parked
@@ -159,7 +161,7 @@ class Handle(Generic[R]):
         starts. Its history says when that was. The answer is false if the run does not wait for a moment: it is
         running, due already, has finished, or waits for a signal or a child alone.
         """
-        return (await self._engine().workflows.wake(self.namespace, self.id)).woken
+        return (await self._workflow_service().wake(self.namespace, self.id)).woken
 
     async def signal(self, name: str, value: Any = None, *, key: str | None = None) -> None:
         """Tell the run something: `await run.signal("approved", True)`. It is durable when this returns.
@@ -168,7 +170,7 @@ class Handle(Generic[R]):
         `key` makes a repeat harmless: a second signal with the same key is the first one. Raises Conflict if the run
         has finished.
         """
-        await self._engine().workflows.signal(
+        await self._workflow_service().signal(
             SendSignal(
                 namespace=self.namespace,
                 run_id=self.id,
@@ -181,7 +183,7 @@ class Handle(Generic[R]):
     async def signals(self) -> tuple[SignalRecord, ...]:
         """What the run was told, in the order of arrival; `taken` says whether its workflow has got it. The first 1,000
         are listed."""
-        found = await self._engine().workflows.signals(self.namespace, self.id)
+        found = await self._workflow_service().signals(self.namespace, self.id)
         return tuple(signal_record(signal, self._read) for signal in found)
 
     @overload
@@ -198,7 +200,7 @@ class Handle(Generic[R]):
         While it runs, while no worker is up, and after its end. If it has set none: `default`, else NotFound.
         """
         check_value_name(name)
-        found = await self._engine().workflows.values(self.namespace, self.id, (name,))
+        found = await self._workflow_service().values(self.namespace, self.id, (name,))
         if found:
             return value_codec(type, f"value {name!r}", self._codec).decode_result(found[0].value)
         if default is _MISSING:
@@ -207,13 +209,13 @@ class Handle(Generic[R]):
 
     async def values(self) -> dict[str, Any]:
         """Everything the run has said about itself with `kagzi.set_value`, by name, as plain data."""
-        found = await self._engine().workflows.values(self.namespace, self.id)
+        found = await self._workflow_service().values(self.namespace, self.id)
         return {each.name: self._read(each.value) for each in found if not each.name.startswith(OURS)}
 
     async def progress(self) -> Progress | None:
         """How far the run has come, as `kagzi.progress` said last: `fraction` from 0 to 1, and `message`. None if
         nothing was said."""
-        found = await self._engine().workflows.values(self.namespace, self.id, (PROGRESS,))
+        found = await self._workflow_service().values(self.namespace, self.id, (PROGRESS,))
         return value_codec(Progress, "progress", self._codec).decode_result(found[0].value) if found else None
 
     async def retry(self, *, keep_id: bool = True) -> Handle[R]:
@@ -250,7 +252,7 @@ class Handle(Generic[R]):
         """
         data = None
         if input is not None:
-            run = await self._engine().workflows.get(self.namespace, self.id)
+            run = await self._workflow_service().get(self.namespace, self.id)
             data = self._encode_input(run.workflow_type, version or run.version, input)
         request = RepeatRun(
             namespace=self.namespace,
@@ -260,7 +262,7 @@ class Handle(Generic[R]):
             keep_id=False,
             fork=Fork(from_step=from_step, input=data, version=version),
         )
-        return self._begun_again(await self._engine().workflows.repeat(request))
+        return self._begun_again(await self._workflow_service().repeat(request))
 
     async def _repeat(self, *, keep_steps: bool, keep_id: bool) -> Handle[R]:
         request = RepeatRun(
@@ -270,7 +272,7 @@ class Handle(Generic[R]):
             keep_steps=keep_steps,
             keep_id=keep_id,
         )
-        return self._begun_again(await self._engine().workflows.repeat(request))
+        return self._begun_again(await self._workflow_service().repeat(request))
 
     def _begun_again(self, started: Started) -> Handle[R]:
         return Handle(
@@ -285,6 +287,9 @@ class Handle(Generic[R]):
             already_exists=started.already_exists,
             encode_input=self._encode_input,
         )
+
+    def _workflow_service(self) -> WorkflowService:
+        return patient(lambda: self._engine().workflows)
 
     async def _wait(self) -> Run:
         if self._end is not None:
