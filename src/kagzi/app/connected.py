@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kagzi import tracing
 from kagzi.api.admin import AdminService
@@ -32,6 +32,9 @@ from kagzi.settings import Loaded, Settings, load, mask_url
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
+
+
+_PATIENT: Final = ("create", "update", "delete", "trigger", "backfill")  # calls that engines repeat
 
 
 class Connected(Registrar):
@@ -191,7 +194,7 @@ class Connected(Registrar):
         return jobs
 
     def _schedule_service(self) -> ScheduleService:
-        schedules: ScheduleService = self._service("schedules", "has no schedules")
+        schedules: ScheduleService = self._service("schedules", "has no schedules", but=_PATIENT)
         return schedules
 
     def _limit_service(self) -> LimitService:
@@ -206,10 +209,10 @@ class Connected(Registrar):
         versions: VersionService = self._service("versions", "does not know versions")
         return versions
 
-    def _service(self, name: str, without: str) -> Any:
+    def _service(self, name: str, without: str, but: Collection[str] = ()) -> Any:
         if getattr(self.engine, name, None) is None:
             raise InvalidRequest(f"this engine was made for a test and {without}")
-        return patient(lambda: getattr(self.engine, name))
+        return patient(lambda: getattr(self.engine, name), but=but)
 
     def _workflow_service(self) -> WorkflowService:
         return patient(lambda: self._engine_here().workflows)
