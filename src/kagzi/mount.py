@@ -26,7 +26,7 @@ from kagzi.engine.audit import Audit
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.http import limits
-from kagzi.http.app import make_app
+from kagzi.http.app import address, make_app
 from kagzi.http.call import Host, PayloadCodec, ServedEngine
 from kagzi.http.door import Door
 from kagzi.http.endpoint import USER
@@ -95,15 +95,16 @@ class Mounted:
         prefix = base.encode()
         scope = {**scope, "root_path": base}
         scope["raw_path"] = raw if raw.startswith(prefix + b"/") else prefix + raw
+        asked = address(scope["raw_path"]).removeprefix(base)  # what routes see
         try:
             self._make()
         except Exception as error:
             await problem_response(error, self._ids.token())(scope, receive, send)
             return
-        refusal = None if self._auth is None or local in _PROBES else await _refused_by(self._auth, scope)
+        refusal = None if self._auth is None or asked in _PROBES else await _refused_by(self._auth, scope)
         if refusal is not None:
             await refusal(scope, receive, send)
-        elif local in _STREAMS:
+        elif asked in _STREAMS:
             await _for_a_while(self._app, scope, receive, send)
         else:
             await self._app(scope, receive, send)

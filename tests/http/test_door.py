@@ -43,9 +43,11 @@ def test_proxies_that_cannot_be_read_are_told(text: str) -> None:
 
 
 def test_pages_under_the_public_address_are_our_own() -> None:
-    door = Door(Keyless.NOBODY, public_url="https://Kagzi.example/runs")
+    door = Door(Keyless.NOBODY, public_url="https://Kagzi.example:443/runs")
     for origin, own in (
         ("https://kagzi.example", True),
+        ("http://kagzi.example", False),
+        ("https://kagzi.example:99999", False),
         ("http://127.0.0.1:8420", True),
         ("https://kagzi.example:8443", False),
         ("https://evil.example", False),

@@ -237,6 +237,33 @@ async def _audited(engine: LocalEngine) -> list[AuditEntry]:
     return [entry for entry in entries if entry.action == "POST /runs/{run_id}/terminate"]
 
 
+@pytest.mark.parametrize("path", ["/kagzi/livez/../runs", "/kagzi/livez%2F..%2Fruns", "/kagzi//runs", "/kagzi/%72uns"])
+async def test_no_way_to_write_an_address_leads_past_the_function(path: str) -> None:
+    app, _, _ = shop("memory://")
+    api = bare(app, auth=_of_staff)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("localhost", 80),
+        "client": ("203.0.113.9", 1),
+        "headers": [(b"host", b"shop.example"), (b"accept", b"text/html")],
+        "query_string": b"",
+        "root_path": "",
+        "path": "/kagzi/livez",  # as a middleware might have left it
+        "raw_path": path.encode(),
+    }
+    async with serving(api):
+        await api(scope, lambda: asyncio.sleep(3600), send)
+    assert sent[0]["status"] in (401, 404)
+
+
 async def test_what_a_function_raises_is_answered_by_the_web_app_and_elsewhere_by_us() -> None:
     app, _, _ = shop("memory://")
     mounted = app.asgi(auth=_of_staff)

@@ -24,6 +24,7 @@ from kagzi.ports.keyless import Keyless
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_PORTS: Final = {"http": 80, "https": 443}
 _OF_PROXIES: Final = frozenset(
     {"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"}
 )
@@ -46,7 +47,7 @@ class Door:
         self.keyless = keyless
         self._names = names
         self._advice = advice
-        self._public_host = None if public_url is None else urlsplit(public_url).netloc.lower()
+        self._public_origin = None if public_url is None else _origin(public_url)
         self._proxies = proxies
 
     def refusal(self, request: Request) -> Refused | None:
@@ -67,7 +68,7 @@ class Door:
         """Whether a page of this origin is one of ours, which a browser asked for under the name `host`. Behind a
         proxy that puts another name there, KAGZI_PUBLIC_URL says what people see."""
         name = origin.partition("://")[2].lower()
-        return bool(name) and name in (host.lower(), self._public_host)
+        return bool(name) and (name == host.lower() or _origin(origin) == self._public_origin)
 
     def see(self, scope: Scope) -> None:
         """Notes the real peer of a request that a trusted proxy has passed on."""
@@ -105,6 +106,16 @@ def is_local(header: str, names: frozenset[str]) -> bool:
     elif name.count(":") == 1:
         name = name.partition(":")[0]
     return name in names or is_loopback(name)
+
+
+def _origin(url: str) -> str | None:
+    """Returns scheme, host and port of an address, as browsers write them: the usual port is left out."""
+    try:
+        parts = urlsplit(url.lower())
+        port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
+    except ValueError:
+        return None
+    return f"{parts.scheme}://{parts.hostname}{port}"
 
 
 def _through_proxy(request: Request) -> bool:
