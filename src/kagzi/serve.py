@@ -37,7 +37,7 @@ logger = logging.getLogger("kagzi.server")
 
 _WARN_SECONDS: Final = 60.0
 # A database that has not answered for this long makes the server not ready. The look at it is a second apart.
-_SILENCE_SECONDS: Final = 2.5
+SILENCE_SECONDS: Final = 2.5
 _LOOK_SECONDS: Final = 0.5
 _WITHOUT_KEYS: Final = "make one with `kagzi keys create`, or start `kagzi server --local` if no proxy stands before it"
 
@@ -100,7 +100,7 @@ class Server:
 
     def reachable(self) -> bool:
         """Whether the database answers; while it does not, calls are refused. Costs nothing."""
-        return self.engine.silence() < _SILENCE_SECONDS
+        return self.engine.silence() < SILENCE_SECONDS
 
     def keyless(self) -> Keyless:
         """Who is answered over HTTP while there are no keys."""

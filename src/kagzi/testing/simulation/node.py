@@ -21,7 +21,6 @@ from kagzi.sdk.worker.worker import Worker
 from kagzi.testing.faulty import FaultyEngine
 from kagzi.testing.simulation.catalogue import interfaces_of, workflow_named, workflows_of
 from kagzi.testing.simulation.handlers import HANDLER
-from kagzi.testing.simulation.link import Link
 from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.simulation.restarts import Changer
@@ -104,7 +103,7 @@ class Node:
                 coordinate=Coordinator,
             )
         else:
-            self.engine = FaultyEngine(Link(self.world, process, self._random))
+            self.engine = FaultyEngine(self.world.link(process, self._random))
         await self._until_it_works(self.engine.open)
         app = Kagzi("memory://", namespace="default", clock=process.clock, ids=ids)
         app._workflows = workflows_of(self.world.seed, bulk=self.world.bulk)

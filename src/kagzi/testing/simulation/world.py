@@ -21,6 +21,7 @@ from kagzi.errors import Conflict, KagziError, LimitExceeded, NotFound
 from kagzi.sdk.handle import Handle
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.clock import VirtualClock
+from kagzi.testing.faulty import Transport
 from kagzi.testing.simulation.bulk import PLAIN_ORDERS, draw_bulk
 from kagzi.testing.simulation.catalogue import workflow_named
 from kagzi.testing.simulation.checks.checker import Checker
@@ -32,6 +33,7 @@ from kagzi.testing.simulation.handlers import NAMESPACE_HANDLER, draw_handlers, 
 from kagzi.testing.simulation.held import HeldRows, has_held_rows
 from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.limited import draw_keys, draw_limited
+from kagzi.testing.simulation.link import Link
 from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
 from kagzi.testing.simulation.operators import Operators
@@ -124,8 +126,15 @@ class World:
             nodes.append(Node(self, process, Random(random.random()), engine=has_engine, worker=worker))
         return nodes
 
+    def link(self, process: Process, random: Random) -> Transport:
+        """Returns the way from a process without an engine to those that have one."""
+        return Link(self, process, random)
+
+    def _clients(self, random: Random) -> list[Node]:
+        return random.sample(self.nodes, random.choice((1, 2)))
+
     def _deal_orders(self, random: Random) -> None:
-        clients = random.sample(self.nodes, random.choice((1, 2)))
+        clients = self._clients(random)
         for order in self.orders:
             chosen = clients if order.id is not None and random.random() < 0.4 else [random.choice(clients)]
             for client in chosen:
