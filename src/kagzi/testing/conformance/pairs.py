@@ -59,11 +59,16 @@ class TestPairs:
         for batch in [chunks] if together else [chunks[:1], chunks[1:]]:
             await bench.apply(batch)
         children = {claim.run_id: claim for claim in await bench.claims(queues=("children",))}
-        for number in (first, 1 - first):
-            child = children[spawns[number].child.run_id]
-            await bench.done(child, CompleteRun(output=b"%d" % number))
-            other = (await bench.steps(parents[1 - number].run_id))[0]
-            assert (other.status is StepStatus.RUNNING) is (number == first)
+        ends = [
+            bench.chunk(children[spawns[number].child.run_id], CompleteRun(output=b"%d" % number))
+            for number in (first, 1 - first)
+        ]
+        if together:
+            await bench.apply(ends)
+        else:
+            await bench.apply(ends[:1])
+            assert (await bench.steps(parents[1 - first].run_id))[0].status is StepStatus.RUNNING
+            await bench.apply(ends[1:])
         for number, parent in enumerate(parents):
             (outcome,) = (await inbox(bench, parent)).outcomes
             assert (outcome.output, outcome.child_run_id) == (b"%d" % number, spawns[number].child.run_id)
