@@ -734,7 +734,11 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (
         Registration,
         "RegisterRequest",
-        {"queue_limit": "queue_concurrency_limit", "type_limits": "workflow_type_concurrency"},
+        {
+            "queue_limit": "queue_concurrency_limit",
+            "type_limits": "workflow_type_concurrency",
+            "actor": FROM_THE_CALL,
+        },
     ),
     (Registered, "RegisterResponse", {"warnings": "schedule_warnings"}),
     (Poll, "PollTasksRequest", {"adopts": None}),  # every poll of this kind does
