@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kagzi.api.operations import SpawnChild
 from kagzi.core.run import RunStatus
-from kagzi.errors import Unavailable
+from kagzi.errors import Locked
 from kagzi.store.children import gives_id_up
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import RunKey
@@ -35,7 +35,7 @@ async def free_ids_for_children(
     connection: Connection, spawns: Sequence[tuple[str, str, SpawnChild]]
 ) -> dict[str, RunKey]:
     """Takes ids away from finished runs that give them up to children of these steps. Returns whose they were, by the
-    run id of the child. Unavailable, and nothing is to be kept, if another transaction holds one of them."""
+    run id of the child. Locked, and nothing is to be kept, if another transaction holds one of them."""
     named = [(namespace, parent, spawn) for namespace, parent, spawn in spawns if spawn.child.external_id is not None]
     if not named:
         return {}
@@ -55,7 +55,7 @@ async def free_ids_for_children(
         if not gives_id_up(spawn.child, row["workflow_type"], RunStatus(row["status"]), own=row["own"]):
             continue
         if await connection.fetchval(_LOCK_HOLDER, *holder) is None:
-            raise Unavailable(f"id {spawn.child.external_id!r} is being given from run to run; trying again is safe")
+            raise Locked(f"id {spawn.child.external_id!r} is being given from run to run; trying again is safe")
         await free_id(connection, holder, spawn.child.run_id)
         freed[spawn.child.run_id] = holder
     return freed

@@ -15,7 +15,7 @@ from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.claims import claim_runs
 from kagzi.store.postgres.leases import read_lease
 from kagzi.store.postgres.locks import apply_apart, patiently, sift
-from kagzi.store.postgres.nouns import Noun, asks
+from kagzi.store.postgres.nouns import Noun
 from kagzi.store.postgres.online import IndexBuilds, not_built
 from kagzi.store.postgres.pool import Line, Pool
 from kagzi.store.postgres.run_rows import is_id
@@ -31,6 +31,7 @@ Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[Applied]
 Run = Callable[[Apply[Any], Sequence[Any]], Awaitable[Applied]]
 
 _DEBOUNCED = "workflow_runs_debounced"
+_LIMITS_LOCKED = 1.0  # seconds for which nobody else tries
 
 
 class Work(Noun):
@@ -48,6 +49,7 @@ class Work(Noun):
         self.lanes = len(lanes)
         self._lanes = lanes
         self._patient = asyncio.Semaphore(patient)  # so that reads and claims find a connection beside those that wait
+        self._locked_limits: dict[str, float] = {}  # by namespace, until when they are not waited for
         self._limited: set[str] = set()  # namespaces; see `claim_runs`
 
     def lane_of(self, write: Write) -> int:
@@ -123,9 +125,22 @@ class Work(Noun):
         except Locked as error:
             return Applied([error] * len(writes), [])
 
-    @asks
-    async def claim(self, connection: Connection, poll: Poll, lease: Span) -> Polled:
-        return await claim_runs(connection, poll, lease, self.now(), self._limited)
+    async def claim(self, poll: Poll, lease: Span) -> Polled:
+        """While the limits of a namespace are locked, one of its polls at a time waits for them, and the others are
+        refused: they would take all connections of the pool."""
+        namespace, time = poll.namespace, asyncio.get_running_loop().time
+        if namespace in self._locked_limits:
+            if time() < self._locked_limits[namespace]:
+                raise Locked(f"the limits of namespace {namespace} are locked by another transaction")
+            self._locked_limits[namespace] = time() + 2 * _LIMITS_LOCKED
+        now = self.now()
+        try:
+            polled = await self.pool.run(lambda connection: claim_runs(connection, poll, lease, now, self._limited))
+        except Locked:
+            self._locked_limits[namespace] = time() + _LIMITS_LOCKED
+            raise
+        self._locked_limits.pop(namespace, None)
+        return polled
 
     async def wake(self, namespace: str, run_id: str) -> WakeAnswer | None:
         if not is_id(run_id):
