@@ -329,6 +329,17 @@ async def test_there_is_no_cors(quick: Client) -> None:
 # Limits.
 
 
+@pytest.mark.parametrize("body", [b"{", b'{"workflow": ""}', b'{"workflow": "w", "queue": 5}', b" " * 2_000_000])
+async def test_a_body_that_is_refused_gives_its_room_back(memory: LocalEngine, body: bytes) -> None:
+    async with serving(memory, payload_bytes=1000) as port, Client(port.url) as client:
+        for content in (body, body, body):
+            response = await client.http.post(
+                "/api/v1/runs", content=content, headers={"content-type": "application/json"}
+            )
+            assert response.status_code in (400, 413), response.text
+        assert not port._gate._bytes._taken
+
+
 async def test_bodies_are_bounded(memory: LocalEngine) -> None:
     async with serving(memory, payload_bytes=1000) as port, Client(port.url) as client:
         limit = port._body_bytes
