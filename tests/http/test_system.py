@@ -9,12 +9,15 @@ import pytest
 
 from kagzi.api.operations import CompleteRun
 from kagzi.connect import make_store
+from kagzi.core import load as loads
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.http import limits
 from kagzi.http.app import address
+from kagzi.store.postgres import overview as postgres_overview
+from kagzi.store.sqlite import overview as sqlite_overview
 from kagzi.version import __version__
 from tests.engine.test_events import Worker
 from tests.http.support import Client, serving
@@ -75,8 +78,8 @@ async def test_workers_and_queues(client: Client, engine: LocalEngine, monkeypat
 
     drained = await client.post(f"/api/v1/workers/{worker.worker_id}/drain")
     assert drained["status"] == "DRAINING"
-    for module in ("core.load", "store.sqlite.overview", "store.postgres.overview"):
-        monkeypatch.setattr(f"kagzi.{module}.QUEUES_OF_NAMESPACE", 1)
+    for module in (loads, sqlite_overview, postgres_overview):
+        monkeypatch.setattr(module, "QUEUES_OF_NAMESPACE", 1)
     engine._opened.load._until = 0.0  # it would be read again in two seconds
     counted, unknown = (await client.get("/api/v1/queues"))["queues"]
     assert (counted["ready"] is None, unknown["ready"], unknown["oldest_ready_seconds"]) == (False, None, None)

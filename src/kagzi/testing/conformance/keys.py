@@ -9,6 +9,8 @@ from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import SECOND
 from kagzi.core.key import Key, Role, key_position
 from kagzi.core.page import Cursor
+from kagzi.store.postgres import keys as postgres_keys
+from kagzi.store.sqlite import keys as sqlite_keys
 from kagzi.testing.conformance.bench import Bench
 
 _DIGEST = bytes(range(32))
@@ -61,8 +63,8 @@ class TestKeys:
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         keys = bench.store.keys
-        for module in ("kagzi.store.sqlite.keys", "kagzi.store.postgres.keys"):
-            monkeypatch.setattr(f"{module}.SESSIONS_PER_KEY", 2)
+        for module in (sqlite_keys, postgres_keys):
+            monkeypatch.setattr(module, "SESSIONS_PER_KEY", 2)
         await keys.open_session("a1", "a", 10 * SECOND)
         await keys.open_session("b1", "b", SECOND)
         assert await keys.sessions(("a1", "b1", "c1")) == {"a1": "a", "b1": "b"}

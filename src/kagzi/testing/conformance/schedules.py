@@ -16,8 +16,10 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import Overlap, Schedule, SkipReason, firing_id
 from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
+from kagzi.store.postgres import schedule_rows as postgres_rows
 from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.schedules import Fired
+from kagzi.store.sqlite import schedule_rows as sqlite_rows
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
 
 MINUTE = 60 * SECOND
@@ -102,8 +104,8 @@ class TestSchedules:
     async def test_a_namespace_has_so_many_and_others_have_theirs(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for store in ("sqlite", "postgres"):
-            monkeypatch.setattr(f"kagzi.store.{store}.schedule_rows.MOST_SCHEDULES", 2)
+        for module in (sqlite_rows, postgres_rows):
+            monkeypatch.setattr(module, "MOST_SCHEDULES", 2)
         create = schedule(bench, name="nightly", enabled=False)
         first = await bench.store.schedules.create(create)
         last = await made(bench)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kagzi.api.operations import CompleteRun, FailRun, ParkRun
+from kagzi.core import load as loads
 from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
 from kagzi.core.load import Load
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
+from kagzi.store.postgres import overview as postgres_overview
 from kagzi.store.protocol.limits import LimitChange
+from kagzi.store.sqlite import overview as sqlite_overview
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
 
 
@@ -126,8 +129,8 @@ class TestLoad:
     async def test_a_tenant_with_many_queues_leaves_those_of_others_to_be_counted(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for module in ("core.load", "store.sqlite.overview", "store.postgres.overview"):
-            monkeypatch.setattr(f"kagzi.{module}.QUEUES_OF_NAMESPACE", 3)
+        for module in (loads, sqlite_overview, postgres_overview):
+            monkeypatch.setattr(module, "QUEUES_OF_NAMESPACE", 3)
         for namespace, queues in (("a", "uvwxyz"), ("b", "x"), ("c", "xyz"), ("d", "xy")):
             for queue in queues:
                 await bench.start(namespace=namespace, task_queue=queue)
@@ -137,8 +140,8 @@ class TestLoad:
         told = [(each.namespace, each.task_queue) for each in load.queues]
         assert sorted(told) == [tuple(each) for each in ("au", "av", "aw", "bx", "cx", "cy", "cz", "dx", "dy")]
         assert [load.counted(namespace) for namespace in "abcde"] == [False, True, False, True, True]
-        for module in ("core.load", "store.sqlite.overview", "store.postgres.overview"):
-            monkeypatch.setattr(f"kagzi.{module}.MOST_QUEUES", 5)
+        for module in (loads, sqlite_overview, postgres_overview):
+            monkeypatch.setattr(module, "MOST_QUEUES", 5)
         load = await bench.store.overview.load(STALE)
         assert len(load.queues) == 5
         assert not any(load.counted(namespace) for namespace in "abcde")
