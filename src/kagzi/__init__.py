@@ -15,6 +15,7 @@ The shape of a program:
 from kagzi.app import Kagzi
 from kagzi.core.failed_run import FailedRun
 from kagzi.core.failure import Failure
+from kagzi.core.lineage import PayloadContext
 from kagzi.core.page import Page
 from kagzi.core.retry import Retry
 from kagzi.core.run import RunStatus
@@ -126,6 +127,7 @@ __all__ = [
     "NotSerializable",
     "Page",
     "PauseRecord",
+    "PayloadContext",
     "PayloadTooLarge",
     "PermissionDenied",
     "Progress",

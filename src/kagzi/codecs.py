@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kagzi.blobs import BlobStore, DirectoryBlobs, S3Blobs
 from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.lineage import PayloadContext, PayloadKind
 from kagzi.errors import CannotDecode, InvalidRequest, MissingDependency
 from kagzi.ids import entropy
 from kagzi.sdk.payload import Codec, check_codec
@@ -31,6 +32,8 @@ _ELSEWHERE: Final = b"\x04"
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _KEY_BYTES: Final = (16, 24, 32)
+# Part of what is stored: a number stays what it is.
+_KINDS: Final = {kind: number for number, kind in enumerate(PayloadKind, start=1)}
 _LARGEST: Final = 8 * PAYLOAD_BYTES  # that is made of compressed data, whatever that says
 _PIECE: Final = 256  # bytes of zstd that are looked at in one go: 128 KiB may be made of a few of them
 
@@ -43,14 +46,14 @@ class Chain:
             check_codec(codec, "each part of a Chain must be a codec")
         self._codecs = codecs
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: PayloadContext) -> bytes:
         for codec in self._codecs:
-            data = codec.encode(data)
+            data = codec.encode(data, context)
         return data
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: PayloadContext) -> bytes:
         for codec in reversed(self._codecs):
-            data = codec.decode(data)
+            data = codec.decode(data, context)
         return data
 
 
@@ -71,14 +74,14 @@ class Compress:
         self._above = above
         self._zstd = None if method == "zlib" else zstd
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: PayloadContext) -> bytes:  # noqa: ARG002
         if self._above <= len(data) <= _LARGEST:  # what is larger would not be read
             packed = _ZLIB + zlib.compress(data) if self._zstd is None else _ZSTD + self._zstd[0](data)
             if len(packed) < len(data):
                 return packed
         return _AS_IS + data if data[:1] in (_AS_IS, _ZLIB, _ZSTD) else data
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: PayloadContext) -> bytes:  # noqa: ARG002
         mark = data[:1]
         if mark == _AS_IS:
             return data[1:]
@@ -102,7 +105,8 @@ class Compress:
 
 
 class Encrypt:
-    """Encrypts payloads with AES-GCM; needs `kagzi[crypto]`.
+    """Encrypts payloads with AES-GCM, each for its place: one that was moved to another run, field or namespace is
+    refused. Needs `kagzi[crypto]`.
 
     `keys` are those that can be read with, by an id of your own, 16, 24 or 32 bytes each; `current` is the id of the
     one to write with. To change keys, first give all processes the new one in `keys`, then make it `current`, and drop
@@ -133,36 +137,64 @@ class Encrypt:
         self._current = current.encode()
         self._plain = plain
 
-    def encode(self, data: bytes) -> bytes:
-        head = _ENCRYPTED + bytes([len(self._current)]) + self._current
+    def encode(self, data: bytes, context: PayloadContext) -> bytes:
+        run = context.run_id.encode()
+        key_id, kind = self._current, _KINDS[context.kind]
+        head = b"%b%c%b%c%b%b" % (_ENCRYPTED, len(key_id), key_id, kind, _length(run), run)
         nonce = entropy(_NONCE_BYTES)
-        # The head is part of what is proved: a payload cannot be given to another key.
-        return head + nonce + bytes(self._ciphers[self._current].encrypt(nonce, data, head))
+        # What is proved: that this is such a payload of this run, written with this key.
+        return head + nonce + bytes(self._ciphers[key_id].encrypt(nonce, data, head + _place(context)))
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: PayloadContext) -> bytes:
         if data[:1] != _ENCRYPTED:
             if self._plain:
                 return data
             raise CannotDecode(
-                "a payload is not encrypted, although this app encrypts; plain=True reads what was stored before"
-            )
-        end = 2 + data[1] if len(data) > 1 else 2
-        head, nonce, rest = data[:end], data[end : end + _NONCE_BYTES], data[end + _NONCE_BYTES :]
-        if len(rest) < _TAG_BYTES:
-            raise CannotDecode("an encrypted payload is cut off")
-        cipher = self._ciphers.get(head[2:])
-        if cipher is None:
-            raise CannotDecode(
-                f"a payload is encrypted with the key {head[2:].decode(errors='replace')!r}, which this app has not; "
-                "give it in keys="
+                f"{context} is not encrypted, although this app encrypts; plain=True reads what was stored before"
             )
         try:
-            return bytes(cipher.decrypt(nonce, rest, head))
+            key_id, kind, run, at = _read_head(data)
+        except IndexError:
+            raise CannotDecode("an encrypted payload is cut off") from None
+        nonce, rest = data[at : at + _NONCE_BYTES], data[at + _NONCE_BYTES :]
+        if len(rest) < _TAG_BYTES:
+            raise CannotDecode("an encrypted payload is cut off")
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            raise CannotDecode(
+                f"a payload is encrypted with the key {key_id.decode(errors='replace')!r}, which this app has not; "
+                "give it in keys="
+            )
+        if kind != _KINDS[context.kind] or not context.accepts(run):
+            was = next((each.value for each, number in _KINDS.items() if number == kind), "payload")
+            raise CannotDecode(
+                f"a payload that was encrypted as the {was} of {run} stands in the place of {context}: somebody has "
+                "moved it in the database"
+            )
+        try:
+            return bytes(cipher.decrypt(nonce, rest, data[:at] + _place(context)))
         except self._invalid:
             raise CannotDecode(
-                f"a payload was changed, or the key {head[2:].decode(errors='replace')!r} is not the one that it was "
-                "encrypted with"
+                f"{context} was changed or put there from another place, or the key "
+                f"{key_id.decode(errors='replace')!r} is not the one that it was encrypted with"
             ) from None
+
+
+def _length(run: bytes) -> bytes:
+    return len(run).to_bytes(2, "big")
+
+
+def _read_head(data: bytes) -> tuple[bytes, int, str, int]:
+    """Returns the id of the key, the kind, the run, and where the rest begins. IndexError if it is cut off."""
+    at = 2 + data[1]
+    kind, size = data[at], data[at + 1] << 8 | data[at + 2]
+    end = at + 3 + size
+    return data[2:at], kind, data[at + 3 : end].decode(errors="replace"), end
+
+
+def _place(context: PayloadContext) -> bytes:
+    namespace, name = context.namespace.encode(), context.name.encode()
+    return b"%b%b%b" % (_length(namespace), namespace, name)
 
 
 class Offload:
@@ -181,14 +213,14 @@ class Offload:
         self._blobs = blobs
         self._above = above
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: PayloadContext) -> bytes:  # noqa: ARG002
         if len(data) <= self._above:
             return _AS_IS + data if data[:1] in (_AS_IS, _ELSEWHERE) else data
         key = hashlib.sha256(data).hexdigest()
         self._blobs.put(key, data)
         return _ELSEWHERE + key.encode()
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: PayloadContext) -> bytes:  # noqa: ARG002
         mark = data[:1]
         if mark == _AS_IS:
             return data[1:]

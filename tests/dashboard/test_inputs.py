@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+import kagzi
 from kagzi import Kagzi, RunStatus
 from kagzi.codecs import Encrypt
 from kagzi.core.versions import WorkflowInterface
@@ -148,21 +149,53 @@ async def test_forms_write_what_the_codec_of_the_app_reads(tmp_path: Path) -> No
     url = f"sqlite:///{tmp_path / 'kagzi.db'}"
     codec = Encrypt({"1": bytes(32)}, current="1")
     app = make_shop(url, codec)
+
+    @app.workflow
+    async def ask(what: str) -> str:
+        return what + await kagzi.wait_signal("answer", str)
+
+    async def ended(page: Page) -> Any:
+        """Returns what a run comes to, as the app reads it."""
+        return await app.handle(page.links["Start a copy …"].partition("like=")[2]).result(timeout=30)
+
     async with app, app.worker(), engine_on(url) as engine:
         async with dashboard(engine, codec=codec) as port, Browser(port.url) as browser:
             form = (await browser.open("/start", workflow="sell")).form("/start")
             started = await browser.send(form, **{"arg.order": "1", "arg.to": '{"street": "Main"}'})
+            assert (await ended(started))[1] == "Main"
             run_id = started.links["Start a copy …"].partition("like=")[2]
-            await until(engine, run_id, RunStatus.COMPLETED, RunStatus.FAILED)
-            run = await engine.workflows.get("default", run_id)
-            assert run.status is RunStatus.COMPLETED
-            assert b"Main" not in run.input
             copy = await browser.open(started.links["Start a copy …"])
             assert "Main" in copy.form("/start").fields["arg.to"]
-            forked = await browser.send((await browser.open(started.links["Fork …"])).form("/fork"))
+            asked = (await browser.open(started.links["Fork …"])).form("/fork")
+            forked = await browser.send(asked)
             assert "the other one stays as it is" in forked.text
+            assert (await ended(forked))[1] == "Main"
+            changed = await browser.send(asked, **{"arg.to": '{"street": "Mainstream"}', "fresh": app._ids.run_id()})
+            assert (await ended(changed))[1] == "Mainstream"
+
+            form = (await browser.open("/start", workflow="ask")).form("/start")
+            waiting = await browser.send(form, **{"arg.what": "Main or"})
+            signal = (await browser.open(waiting.links["Send signal"])).form("/signal")
+            sent = await browser.send(signal, name="answer", value='" Mainland"')
+            assert await ended(waiting) == "Main or Mainland"
+            assert (
+                "Mainland" in (await browser.open(sent.links["Start a copy …"].replace("/start?like=", "/runs/"))).text
+            )
+
+            form = (await browser.open("/new-schedule")).form("/new-schedule")
+            given = {"name": "nightly", "workflow": "ask", "cron": "@daily", "tz": "UTC", "queue": "default"}
+            made = await browser.send(form, **given, input='["Main schedule"]')
+            edited = (await browser.open(made.links["Change"])).form("/edit")
+            assert "Main schedule" in edited.fields["input"]
+            await browser.send(edited, input='["Mainly scheduled"]')
+            run = await (await app.schedules.get("nightly")).trigger()
+            await run.signal("answer", ", as the Main")
+            assert await run.result(timeout=30) == "Mainly scheduled, as the Main"
+        stored = b"".join([file.read_bytes() for file in tmp_path.iterdir() if file.is_file()])
+        assert b"nightly" in stored
+        assert b"Main" not in stored
         async with dashboard(engine) as port, Browser(port.url) as browser:
             copy = await browser.open("/start", like=run_id)
             assert "encoded by a codec of the app, which this page cannot read" in copy.text
-            asked = await browser.open(f"/runs/{run_id}/fork")
-            assert "left empty it stays as it is" in asked.text
+            asked = (await browser.open(f"/runs/{run_id}/fork")).text
+            assert "left empty it stays as it is" in asked

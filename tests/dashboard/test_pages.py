@@ -321,15 +321,15 @@ async def test_what_a_codec_has_written_is_shown_as_such_or_read_with_it(tmp_pat
 
 
 class Backwards:
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return b"\xff" + data[::-1]
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return data[:0:-1]
 
 
 class OtherKey(Backwards):
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         raise ValueError(f"cannot read {len(data)} bytes")
 
 

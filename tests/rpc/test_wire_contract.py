@@ -223,7 +223,8 @@ OURS: dict[str, str] = {
         "62 tags map<string,string>, 63 limit_key ?string, 64 scheduled_for_us ?int64, 80 timezone ?string, "
         "66 former_id ?string, "
         "67 cancel_deadline_us ?int64, 68 lease_expires_at_us ?int64, 69 seed_run_id ?string, "
-        "70 parent_step_attempt_id ?string, 71 debounced DebouncedStarts"
+        "70 parent_step_attempt_id ?string, 71 debounced DebouncedStarts, "
+        "72 lineage ?string"
     ),
     "DebouncedStarts": "1 key string, 2 joins int32, 3 joined_at_us ?int64, 4 joined_by string",
     "StartWorkflowRequest": (
@@ -367,7 +368,7 @@ OURS: dict[str, str] = {
         "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, "
         "23 signals *Signal, 24 signals_complete bool, 25 incarnation int32, 26 depth int32, 27 limited bool, "
         "28 scheduled_for_us ?int64, 33 timezone ?string, "
-        "30 executions_before int32, 32 woken ?string"
+        "30 executions_before int32, 32 woken ?string, 50 lineage ?string"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "

@@ -32,10 +32,10 @@ class Order:
 class Backwards:
     """A codec that nobody else has."""
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return base64.b64encode(data)
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return base64.b64decode(data)
 
 

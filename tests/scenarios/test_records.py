@@ -101,11 +101,11 @@ class Salted:
     def __init__(self) -> None:
         self.count = 0
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         self.count += 1
         return self.count.to_bytes(4) + data
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return data[4:]
 
 

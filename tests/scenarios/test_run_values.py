@@ -18,10 +18,10 @@ from tests.scenarios.conftest import Stage
 class Reverse:
     """A layer that only this app can read."""
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return b"~" + data[::-1]
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return data[:0:-1]
 
 

@@ -21,10 +21,10 @@ class Order:
 class Reversed:
     """A layer around payloads, so that none of them passes by it."""
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return data[::-1]
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return data[::-1]
 
 

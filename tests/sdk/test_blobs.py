@@ -18,6 +18,7 @@ from kagzi.codecs import Chain, Compress, DirectoryBlobs, Encrypt, Offload, S3Bl
 from kagzi.core.run import RunStatus
 from kagzi.errors import InvalidRequest
 from kagzi.testing.kit import Environment
+from tests.sdk.values import CONTEXT
 
 LARGE = "x" * 1000
 
@@ -26,15 +27,15 @@ def test_a_directory_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     offload = Offload(DirectoryBlobs(tmp_path / "file"), above=1)
     with pytest.raises(Unavailable, match=r"cannot be written to: .*\. It must be there, with room in it"):
-        offload.encode(b"large")
+        offload.encode(b"large", CONTEXT)
     with pytest.raises(Unavailable, match="cannot be read"):
-        offload.decode(b"\x04" + b"a" * 64)
+        offload.decode(b"\x04" + b"a" * 64, CONTEXT)
     unmounted = Offload(DirectoryBlobs(tmp_path / "nowhere"), above=1)
     with pytest.raises(Unavailable, match="cannot be read"):  # perhaps it is there tomorrow
-        unmounted.decode(b"\x04" + b"a" * 64)
+        unmounted.decode(b"\x04" + b"a" * 64, CONTEXT)
     there = Offload(DirectoryBlobs(tmp_path), above=1)
     with pytest.raises(CannotDecode, match="not in the store"):
-        there.decode(b"\x04" + b"a" * 64)
+        there.decode(b"\x04" + b"a" * 64, CONTEXT)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="rights of another kind")
@@ -113,18 +114,18 @@ def test_payloads_are_objects_of_a_bucket(bucket: str, monkeypatch: pytest.Monke
     import boto3
 
     offload = Offload(S3Blobs(bucket, prefix="shop/"), above=10)
-    reference = offload.encode(b"x" * 100)
-    assert (offload.encode(b"x" * 100), len(reference)) == (reference, 65)
-    assert offload.decode(reference) == b"x" * 100
+    reference = offload.encode(b"x" * 100, CONTEXT)
+    assert (offload.encode(b"x" * 100, CONTEXT), len(reference)) == (reference, 65)
+    assert offload.decode(reference, CONTEXT) == b"x" * 100
     key = f"shop/{reference[1:].decode()}"
     s3 = boto3.client("s3")
     assert [each["Key"] for each in s3.list_objects_v2(Bucket=bucket)["Contents"]] == [key]
     s3.put_object(Bucket=bucket, Key=key, Body=b"y" * 100)
     with pytest.raises(CannotDecode, match="changed in its store"):
-        offload.decode(reference)
+        offload.decode(reference, CONTEXT)
     s3.delete_object(Bucket=bucket, Key=key)
     with pytest.raises(CannotDecode, match="not in the store of this app"):
-        offload.decode(reference)
+        offload.decode(reference, CONTEXT)
     # Threads share one client; a process that was forked makes its own. (The pretended S3 is not for threads.)
     blobs = S3Blobs(bucket)
     found: list[Any] = []
@@ -293,12 +294,12 @@ def test_replaying_keeps_nothing_again(kagzi_env: Environment) -> None:
 
 def test_a_codec_that_raises_fails_the_step_and_not_the_worker(kagzi_env: Environment) -> None:
     class Moody:
-        def encode(self, data: bytes) -> bytes:
+        def encode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
             if b"refused" in data:
                 raise ValueError("no")
             return data
 
-        def decode(self, data: bytes) -> bytes:
+        def decode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
             return data
 
     app = Kagzi("memory://", codec=Moody())

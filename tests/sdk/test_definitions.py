@@ -11,10 +11,12 @@ from unittest import mock
 import pytest
 
 import kagzi
+from kagzi.core.lineage import Lineage
 from kagzi.core.retry import Retry
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import current
 from kagzi.sdk.definitions import STEP_TIMEOUT, Registrar, Step, Workflow, WorkflowOptions, run_step
+from tests.sdk.values import CONTEXT
 
 
 class App(Registrar):
@@ -36,6 +38,7 @@ class Execution:
     run_id = "r1"
     workflow = "test"
     queue = "shop"
+    lineage = Lineage("default", "r1")
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -44,7 +47,7 @@ class Execution:
         self.calls.append(call)
         json = call["codec"].encode_input(call["args"], call["kwargs"])[0]
         seal = call["codec"].seal
-        call["input"] = json if seal is None else seal(json)
+        call["input"] = json if seal is None else seal(json, CONTEXT)
 
         async def run() -> Any:
             result = call["fn"](*call["args"], **call["kwargs"])
@@ -329,7 +332,7 @@ def test_types_of_the_decorating_function_are_known() -> None:
 
 
 class Reverse:
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, context: kagzi.PayloadContext) -> bytes:
         return data[::-1]
 
     decode = encode

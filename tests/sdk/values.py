@@ -14,6 +14,10 @@ import attrs
 import msgspec
 import pydantic
 
+from kagzi.core.lineage import new_input
+
+CONTEXT = new_input("default", "a-run")  # what codecs are told where nothing else matters
+
 T = TypeVar("T")
 
 

@@ -142,6 +142,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     incarnation: int = 0  # how often it has begun anew (ContinueRun)
     executions_before: int = 0  # of `executions`, those before it did so last
     woken: str | None = None  # the note of a wake that ended its sleep: see `core.wake`
+    lineage: str | None = None  # for whom its payloads may be sealed beside it: see `core.lineage`
     limited: bool = False  # claimed under a limit: another run may wait for its slot
     # All signals that it had not taken by `inbox_seq`, in their order. None: they have to be read, because they are too
     # many or too large, or the server is an older one.

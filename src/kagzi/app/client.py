@@ -19,6 +19,7 @@ from kagzi.core.driving import drive
 from kagzi.core.failure import Redact
 from kagzi.core.health import Health
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
+from kagzi.core.lineage import Lineage, PayloadContext, PayloadKind, signal_by_id
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
@@ -192,12 +193,14 @@ class Client(Connected):
     async def signal_child(self, run_id: str, name: str, value: str) -> None:
         step = current_step.get()
         data = value.encode()
+        if self._codec is not None:
+            data = self._codec.encode(data, Lineage(step.namespace, run_id).of(PayloadKind.SIGNAL, name))
         await self._workflow_service().signal(
             SendSignal(
                 namespace=step.namespace,
                 run_id=run_id,
                 name=name,
-                value=data if self._codec is None else self._codec.encode(data),
+                value=data,
                 # The same in every attempt of this step, so that a repeat is no second signal.
                 key=MADE_KEY + derived_run_id(0, step.run_id, step.step_id),
             )
@@ -226,7 +229,9 @@ class Client(Connected):
             codec=self._codec,
         )
 
-    def _encode_input(self, name: str, version: str, arguments: tuple[Any, ...] | Mapping[str, Any]) -> bytes:
+    def _encode_input(
+        self, name: str, version: str, arguments: tuple[Any, ...] | Mapping[str, Any], context: PayloadContext
+    ) -> bytes:
         """Encodes arguments of a workflow of this app, checked as a start checks them."""
         workflow = self.find_workflow(name, version)
         if workflow is None:
@@ -235,10 +240,10 @@ class Client(Connected):
                 "register it, or use `kagzi runs fork --input`"
             )
         if isinstance(arguments, Mapping):
-            return workflow.signature.encode_arguments((), arguments)
+            return workflow.signature.encode_arguments((), arguments, context)
         if not isinstance(arguments, tuple):
             raise InvalidRequest(f"input must be a tuple of arguments, or a dict by name, not {arguments!r:.100}")
-        return workflow.signature.encode_arguments(arguments, {})
+        return workflow.signature.encode_arguments(arguments, {}, context)
 
     async def signal(self, id: str, name: str, value: Any = None, *, key: str | None = None) -> None:
         """Tell the run that has this id something: `await app.signal("order-42", "approved", True)`.
@@ -250,7 +255,7 @@ class Client(Connected):
                 namespace=self.namespace,
                 external_id=check_name(id, "id"),
                 name=check_name(name, "signal name"),
-                value=encode_signal(name, value, self._codec),
+                value=encode_signal(name, value, self._codec, signal_by_id(self.namespace, id, name)),
                 key=check_key(key, self._ids.token()),
             )
         )

@@ -27,7 +27,7 @@ from kagzi.sdk.blocking import Portal
 from kagzi.sdk.definitions import Registrar
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.patience import patient
-from kagzi.sdk.payload import Codec, decode
+from kagzi.sdk.payload import Codec, Reader
 from kagzi.settings import Loaded, Settings, load, mask_url
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Connected(Registrar):
         ids: IdSource | None,
     ) -> None:
         super().__init__(codec=codec, redact=redact)
+        self._read_payload = Reader(codec)  # any payload of this app, as plain data
         self._url = place.url
         self._default_url: Callable[[], str | None] | None = None
         self._place = place
@@ -182,10 +183,6 @@ class Connected(Registrar):
     def stop_workers(self, *, wait: bool = False) -> None:
         """Drains the workers of this process, before the engine that they use is closed."""
         raise NotImplementedError
-
-    def _read_payload(self, data: bytes) -> Any:
-        """Reads any payload of this app as plain data."""
-        return decode(data if self._codec is None else self._codec.decode(data))
 
     # What only some engines have.
 

@@ -22,6 +22,7 @@ from kagzi.core.declaration import Declaration
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failure import Redact
 from kagzi.core.instant import SECOND
+from kagzi.core.lineage import schedule_input
 from kagzi.core.options import names_its_options
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
@@ -368,7 +369,9 @@ class Kagzi(Client):
                     cron,
                     workflow.name,
                     workflow.signature.canonical_call(cron.args, cron.kwargs),
-                    workflow.signature.encode_arguments(cron.args, cron.kwargs),
+                    workflow.signature.encode_arguments(
+                        cron.args, cron.kwargs, schedule_input(self.namespace, cron.name or workflow.name)
+                    ),
                     schedule_options(workflow)
                     | {"limit_key": limit_of(workflow, workflow.run_options, cron.args, cron.kwargs)[1] or None},
                 )

@@ -12,6 +12,7 @@ from kagzi.api.operations import Started, StartRun, StartSignal
 from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.limits import DEFAULT_QUEUE
+from kagzi.core.lineage import FIRST_INPUT, PayloadKind, lineage_of, new_input, signal_by_id
 from kagzi.core.signal import check_key
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NotFound
@@ -41,14 +42,18 @@ def start_of(
 ) -> StartRun:
     """Returns the start of a run as the engine takes it. `namespace` is that of the app."""
     usual = workflow.usual_start
+    run_id, signature = ids.run_id(), workflow.signature
     if usual is not None and options is NO_OPTIONS and usual.namespace == namespace:
-        return replace(usual, run_id=ids.run_id(), input=workflow.signature.encode_arguments(args, kwargs))
+        context = None if codec is None else new_input(namespace, run_id)
+        return replace(usual, run_id=run_id, input=signature.encode_arguments(args, kwargs, context))
     handler = options.on_failure or workflow.on_failure
-    input = workflow.signature.encode_arguments(args, kwargs)
+    namespace = options.namespace or namespace
+    context = None if codec is None else new_input(namespace, run_id)
+    input = signature.encode_arguments(args, kwargs, context)
     limit_name, limit_key = limit_of(workflow, options, args, kwargs)
     start = StartRun(
-        namespace=options.namespace or namespace,
-        run_id=ids.run_id(),
+        namespace=namespace,
+        run_id=run_id,
         workflow_type=workflow.name,
         task_queue=options.queue or workflow.queue or DEFAULT_QUEUE,
         version=options.version or workflow.version,
@@ -94,8 +99,13 @@ async def find_same(engine: Engine, start: StartRun, signature: Signature) -> st
         return None
     if run.workflow_type != start.workflow_type:
         return None
+    given = run.input
+    if run.incarnation:
+        for kept in await engine.workflows.values(run.namespace, run.run_id, (FIRST_INPUT,)):
+            given = kept.value
     try:
-        same = signature.canonical_arguments(run.input) == signature.canonical_arguments(start.input)
+        there = signature.canonical_arguments(given, lineage_of(run).of(PayloadKind.INPUT))
+        same = there == signature.canonical_arguments(start.input, new_input(start.namespace, start.run_id))
     except Exception as error:  # codecs and types are the user's
         raise Conflict(
             f"id {start.external_id!r} belongs to run {run.run_id} of {run.workflow_type}, and whether that was "
@@ -124,7 +134,10 @@ def _with_signal(start: StartRun, options: WorkflowOptions, ids: IdSource, codec
     assert signal is not None
     told = StartSignal(
         name=signal.name,
-        value=encode_signal(signal.name, signal.value, codec),
+        # Whether the run with the id is there already shows when it is told.
+        value=encode_signal(
+            signal.name, signal.value, codec, signal_by_id(start.namespace, start.external_id or "", signal.name)
+        ),
         key=check_key(signal.key, ids.token()),
     )
     choice = OnConflict.RESTART_FINISHED if options.on_conflict is None else start.on_conflict

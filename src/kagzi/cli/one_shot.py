@@ -17,6 +17,7 @@ from kagzi.cli.options import as_json, length, run, settings_of, start_logging, 
 from kagzi.cli.start import read_input
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
+from kagzi.core.lineage import PayloadKind, lineage_of
 from kagzi.core.run import Run, RunStatus
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
@@ -134,4 +135,6 @@ async def _run(
             queues = [found.task_queue, *(each.queue for each in named if each is not None and each.queue)]
             async with app.worker(queues=list(dict.fromkeys(queues))):
                 found = await wait_for(engine, app.namespace, found.run_id, timeout, steps=True)
-        return found, None if found.output is None else app._read_payload(found.output)
+        return found, None if found.output is None else app._read_payload(
+            found.output, lineage_of(found).of(PayloadKind.OUTPUT)
+        )

@@ -27,6 +27,7 @@ from kagzi.clock import SystemClock
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
+from kagzi.core.lineage import lineage_of
 from kagzi.core.page import Page
 from kagzi.core.report import places, report
 from kagzi.core.run import Run
@@ -183,11 +184,12 @@ def _handler(run: Run) -> str:
 
 def _decoded(shown: _Shown, codec: Codec) -> _Shown:
     found, steps, signals, values, children, handlers, why = shown
+    lineage = lineage_of(found)
     return (
         decoded_run(found, codec),
-        tuple([decoded_step(step, codec) for step in steps]),
-        tuple([decoded_signal(signal, codec) for signal in signals]),
-        tuple([decoded_value(value, codec) for value in values]),
+        tuple([decoded_step(step, codec, lineage) for step in steps]),
+        tuple([decoded_signal(signal, codec, lineage) for signal in signals]),
+        tuple([decoded_value(value, codec, lineage) for value in values]),
         children,
         tuple([decoded_run(handler, codec) for handler in handlers]),
         why,

@@ -128,12 +128,14 @@ def document(row: FailedRow) -> bytes:
     )
 
 
-def with_input(value: object, data: bytes, read: Callable[[bytes], Any]) -> object:
+def with_input(
+    value: object, data: bytes, read: Callable[[bytes], Any], read_failure: Callable[[bytes], Failure]
+) -> object:
     """Returns a FailedRun with the input of the failed run, and any other argument as it is."""
     if not isinstance(value, FailedRun):
         return value
     with suppress(CannotDecode):  # it stays as it is stored, with its class
-        value = replace(value, failure=value.failure.unseal(read))
+        value = replace(value, failure=read_failure(value.failure.encode()))
     try:
         return replace(value, stored_input=read(data))
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
@@ -13,7 +14,18 @@ from msgspec import Struct
 from kagzi.core.attributes import clean_text
 from kagzi.core.classes import dotted_name, find_class
 from kagzi.core.error_kind import ErrorKind, kind_of_class
-from kagzi.errors import CannotDecode, InvalidRequest, NonDeterminismError, NonRetryable, StepFailed
+from kagzi.errors import (
+    CannotDecode,
+    Conflict,
+    InvalidRequest,
+    NonDeterminismError,
+    NonRetryable,
+    StepFailed,
+    StepTimeout,
+    WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowTimedOut,
+)
 
 MESSAGE_CHARACTERS: Final = 8_000
 TOTAL_CHARACTERS: Final = 128_000  # of everything in one failure with its causes and members
@@ -84,18 +96,6 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         sealed = b64encode(encode(self.encode())).decode()
         return Failure(self.type, SEALED, self.kind, self.non_retryable, self.bases, sealed=sealed)
 
-    def unseal(self, read: Callable[[bytes], Any]) -> Failure:
-        """Returns the error as it was; `read` makes plain data of what the codec has made. CannotDecode if it
-        cannot."""
-        if not self.sealed:
-            return self
-        try:
-            return msgspec.convert(read(b64decode(self.sealed)), Failure)
-        except CannotDecode:
-            raise
-        except Exception as error:
-            raise CannotDecode(f"an error was stored by an app with a codec, and cannot be read: {error}") from None
-
     @classmethod
     def decode(cls, data: bytes) -> Failure:
         """Reads what `encode` wrote. Never raises: whatever else is stored is the message of a StepFailed."""
@@ -124,6 +124,38 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         name = self.type.removeprefix("builtins.")
         return f"{name}: {self.message}" if self.message else name
+
+
+def open_failure(data: bytes, decode: Callable[[bytes], bytes]) -> Failure:
+    """Reads an error of an app with a codec, which `decode` asks. CannotDecode if it cannot be read, or should have
+    been sealed: what is stored as it is, and was not written by the engine, is for the codec to accept or to refuse."""
+    failure = Failure.decode(data)
+    if not failure.sealed and _holds_nothing(failure):
+        return failure
+    try:
+        if not failure.sealed:
+            return Failure.decode(decode(data))
+        return msgspec.convert(msgspec.json.decode(decode(b64decode(failure.sealed))), Failure)
+    except CannotDecode:
+        raise
+    except Exception as error:
+        raise CannotDecode(f"an error was stored by an app with a codec, and cannot be read: {error}") from None
+
+
+def _holds_nothing(failure: Failure) -> bool:
+    """Returns whether nothing of the app is in this error: it was hidden, or made by the engine, which has no codec."""
+    if failure.cause is not None or failure.members or failure.attributes or failure.traceback:
+        return False
+    if failure.type in _ENGINES and failure.args in ((failure.message,), None):
+        return True
+    return not failure.args and (not failure.message or _HIDDEN.fullmatch(failure.message) is not None)
+
+
+_ENGINES: Final = frozenset(
+    [dotted_name(cls) for cls in (Conflict, StepTimeout, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut)]
+)
+HIDDEN: Final = "(hidden: the codec of the app raised {})"
+_HIDDEN: Final = re.compile(re.escape(HIDDEN).replace(r"\{\}", r"\w+"))
 
 
 def check_failure(data: bytes, field: str) -> None:

@@ -106,6 +106,7 @@ class Run(Struct, frozen=True, kw_only=True):
     joined_at: Instant | None = None  # when the last of them did
     joined_by: str | None = None  # the run id that the last of them would have had
     timezone: str | None = None  # of the schedule that has started it
+    lineage: str | None = None  # for whom its payloads may be sealed beside it: see `core.lineage`
 
     @property
     def fired_for(self) -> Instant | None:

@@ -12,6 +12,7 @@ from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, SendS
 from kagzi.core.duration import parse_duration
 from kagzi.core.laid_out import check_json
 from kagzi.core.limits import REASON_CHARACTERS, STEP_ID_BYTES
+from kagzi.core.lineage import PayloadKind, lineage_of
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.core.signal import MADE_KEY
 from kagzi.dashboard.asking import AskQuery, EmptyForm, Field, Question, Subject
@@ -163,7 +164,7 @@ class Forking(RunQuestion, frozen=True, kw_only=True):
             )
             return await self.show(call, fields, status=400, trouble=error.wrong.get("", ""))
         if written is not None and not await apart(len(written), _same_input, parameters, written, run.input):
-            return await _fork(call, run, written_payload(call, written))
+            return await _fork(call, run, written_payload(call, written, lineage_of(run).of(PayloadKind.INPUT)))
         return await _fork(call, run, None)
 
 
@@ -214,7 +215,8 @@ class SignalForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def _signal(call: Call[Any, SignalForm], run: Run) -> Redirect:
-    value = written_payload(call, await read_json_field(call.body.value, "value"))
+    context = lineage_of(run).of(PayloadKind.SIGNAL, call.body.name)
+    value = written_payload(call, await read_json_field(call.body.value, "value"), context)
     key = MADE_KEY + call.host.ids.token()
     await call.engine.workflows.signal(
         SendSignal(namespace=call.namespace, run_id=run.run_id, name=call.body.name, value=value, key=key)

@@ -10,62 +10,81 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kagzi.core.failure import Failure
+from kagzi.core.failure import Failure, open_failure
+from kagzi.core.lineage import Lineage, PayloadContext, PayloadKind, input_of, lineage_of, schedule_input
 from kagzi.core.run import Run
 from kagzi.core.run_value import RunValue
+from kagzi.core.schedule import Schedule
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
-from kagzi.core.values import read_plain
+from kagzi.errors import CannotDecode
 from kagzi.http.call import Call, PayloadCodec
 
 
-def written_payload(call: Call[Any, Any], data: bytes) -> bytes:
+def written_payload(call: Call[Any, Any], data: bytes, context: PayloadContext) -> bytes:
     """Returns JSON that somebody has written as the codec of the app stores it: one that encrypts reads nothing
     else."""
-    return data if call.codec is None else call.codec.encode(data)
+    return data if call.codec is None else call.codec.encode(data, context)
 
 
 def read_run(call: Call[Any, Any], run: Run) -> Run:
     if (codec := call.codec) is None:
         return run
+    lineage = lineage_of(run)
     return replace(
         run,
-        input=_read(codec, run.input),
-        output=None if run.output is None else _read(codec, run.output),
-        error=_read_error(codec, run.error),
+        input=_read(codec, run.input, input_of(run)) or b"",
+        output=_read(codec, run.output, lineage.of(PayloadKind.OUTPUT)),
+        error=_read_error(codec, run.error, lineage.of(PayloadKind.ERROR)),
     )
 
 
-def read_step(call: Call[Any, Any], step: Step) -> Step:
+def read_step(call: Call[Any, Any], step: Step, lineage: Lineage) -> Step:
     if (codec := call.codec) is None:
         return step
     return replace(
         step,
-        input=None if step.input is None else _read(codec, step.input),
-        output=None if step.output is None else _read(codec, step.output),
-        error=_read_error(codec, step.error),
+        input=_read(codec, step.input, lineage.step_input(step)),
+        output=_read(codec, step.output, lineage.step_output(step)),
+        error=_read_error(codec, step.error, lineage.step_error(step)),
     )
 
 
-def read_signal(call: Call[Any, Any], signal: Signal) -> Signal:
-    return signal if call.codec is None else replace(signal, value=_read(call.codec, signal.value))
+def read_signal(call: Call[Any, Any], signal: Signal, lineage: Lineage) -> Signal:
+    if (codec := call.codec) is None:
+        return signal
+    return replace(signal, value=_read(codec, signal.value, lineage.of(PayloadKind.SIGNAL, signal.name)))
 
 
-def read_value(call: Call[Any, Any], value: RunValue) -> RunValue:
-    return value if call.codec is None else replace(value, value=_read(call.codec, value.value))
+def read_value(call: Call[Any, Any], value: RunValue, lineage: Lineage) -> RunValue:
+    if (codec := call.codec) is None:
+        return value
+    return replace(value, value=_read(codec, value.value, lineage.value(value.name)))
 
 
-def _read(codec: PayloadCodec, data: bytes) -> bytes:
+def read_schedule(call: Call[Any, Any], schedule: Schedule) -> Schedule:
+    if (codec := call.codec) is None:
+        return schedule
+    return replace(schedule, input=_read(codec, schedule.input, schedule_arguments(schedule)))
+
+
+def schedule_arguments(schedule: Schedule) -> PayloadContext:
+    return schedule_input(schedule.namespace, schedule.name or schedule.schedule_id)
+
+
+def _read(codec: PayloadCodec, data: Any, context: PayloadContext | None) -> Any:
+    if data is None or context is None:
+        return data
     try:
-        return codec.decode(data)
+        return codec.decode(data, context)
     except Exception:  # another key, or something that no codec of ours has written: it is shown as it is stored
         return data
 
 
-def _read_error(codec: PayloadCodec, error: bytes | None) -> bytes | None:
+def _read_error(codec: PayloadCodec, error: bytes | None, context: PayloadContext) -> bytes | None:
     if not error:
         return error
     try:
-        return Failure.decode(error).unseal(lambda data: read_plain(codec.decode(data))).encode()
-    except Exception:  # as above
-        return error
+        return open_failure(error, lambda data: codec.decode(data, context)).encode()
+    except CannotDecode as problem:
+        return error if Failure.decode(error).sealed else Failure.of(CannotDecode, str(problem)).encode()

@@ -12,6 +12,7 @@ from kagzi.api.handling import failure_handlers
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
 from kagzi.core.limits import STEP_ID_BYTES
+from kagzi.core.lineage import lineage_of
 from kagzi.core.run import Run
 from kagzi.core.run_value import OURS
 from kagzi.core.wake import awaits_moment
@@ -45,14 +46,16 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
     workflows, now = call.engine.workflows, call.host.clock.now()
     run = read_run(call, await workflows.get(call.namespace, await run_id_of(call, call.path["run_id"])))
     # What went in and came out is on the page of each step, which is fetched where a row is opened.
-    steps = [read_step(call, step) for step in await workflows.steps(call.namespace, run.run_id, payloads=False)]
+    lineage = lineage_of(run)
+    stored = await workflows.steps(call.namespace, run.run_id, payloads=False)
+    steps = [read_step(call, step, lineage) for step in stored]
     entries = entries_of(steps)
     failed = [entry for entry in entries if entry.failed]
     wanted = failed if call.query.only == "failed" else entries
     after = call.query.after
     rows = rows_of(run, wanted[after : after + STEPS_SHOWN], now)
     signals = await workflows.signals(call.namespace, run.run_id)
-    said = [read_value(call, value) for value in await workflows.values(call.namespace, run.run_id)]
+    said = [read_value(call, value, lineage) for value in await workflows.values(call.namespace, run.run_id)]
     return await page(
         call,
         "run.html",
@@ -75,7 +78,7 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         end=run.finished_at or now,
         values=[value for value in said if not value.name.startswith(OURS)],
         progress=progress_document(said),
-        signals=[read_signal(call, signal) for signal in signals],
+        signals=[read_signal(call, signal, lineage) for signal in signals],
         decoded=call.codec is not None,
     )
 
@@ -91,7 +94,7 @@ async def show_step(call: Call[StepQuery, None]) -> Html:
     steps = await workflows.steps(call.namespace, run.run_id, step_id=call.query.step)
     if not steps:
         raise NotFound(f"run {run.run_id} has no step {call.query.step}")
-    attempts = sorted([read_step(call, step) for step in steps], key=lambda step: step.attempt)
+    attempts = sorted([read_step(call, step, lineage_of(run)) for step in steps], key=lambda step: step.attempt)
     return await page(
         call,
         "step.html",

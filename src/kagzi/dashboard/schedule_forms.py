@@ -12,9 +12,11 @@ from kagzi.core.cron import EXPRESSION_CHARACTERS
 from kagzi.core.duration import format_span
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_QUEUE, PAYLOAD_BYTES
+from kagzi.core.lineage import schedule_input
 from kagzi.core.schedule import DEFAULT_CATCHUP, MOST_CATCHUP, Overlap, Schedule, check_jitter
 from kagzi.dashboard.actions import read_json_field
 from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
+from kagzi.dashboard.decoding import schedule_arguments, written_payload
 from kagzi.dashboard.schedules import NextFiring, preview, schedule_of
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
@@ -173,6 +175,7 @@ async def create_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redire
     call.targets = (f"schedule {schedule_id}",)
     try:
         check_times(body.cron, body.tz)
+        context = schedule_input(call.namespace, body.name or schedule_id)
         asked = CreateSchedule(
             namespace=call.namespace,
             schedule_id=schedule_id,
@@ -182,7 +185,7 @@ async def create_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redire
             version=body.version or "",
             cron_expr=body.cron,
             timezone=body.tz,
-            input=await read_json_field(body.input, "input"),
+            input=written_payload(call, await read_json_field(body.input, "input"), context),
             max_catchup=body.catchup,
             overlap=body.overlap,
             jitter=_jitter(body.jitter),
@@ -194,6 +197,10 @@ async def create_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redire
             error = _Taken("name", str(error))
         return await _form(call, None, _given(body), error)
     return Redirect(path_to(call, f"/schedules/{made.schedule_id}", done="new-schedule"))
+
+
+async def _written_input(call: Call[Any, ScheduleForm], schedule: Schedule, body: ScheduleForm) -> bytes:
+    return written_payload(call, await read_json_field(body.input, "input"), schedule_arguments(schedule))
 
 
 class _Taken(Conflict):
@@ -224,7 +231,7 @@ async def edit_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redirect
             version=body.version or "" if "version" in changed else None,
             cron_expr=body.cron if "cron" in changed else None,
             timezone=body.tz if "tz" in changed else None,
-            input=await read_json_field(body.input, "input") if "input" in changed else None,
+            input=await _written_input(call, schedule, body) if "input" in changed else None,
             max_catchup=body.catchup if "catchup" in changed else None,
             overlap=body.overlap if "overlap" in changed else None,
             jitter=_jitter(body.jitter) if "jitter" in changed else None,

@@ -15,6 +15,7 @@ from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.limits import REASON_CHARACTERS
 from kagzi.core.schedule import Schedule
 from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
+from kagzi.dashboard.decoding import read_schedule
 from kagzi.dashboard.shell import may, page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import KagziError
@@ -105,7 +106,7 @@ async def _firings(times: Times, zone: ZoneInfo, instants: Iterable[Instant]) ->
 
 
 async def schedule_of(call: Call[Any, Any]) -> Schedule:
-    return await call.engine.schedules.get(call.namespace, call.path["schedule_id"])
+    return read_schedule(call, await call.engine.schedules.get(call.namespace, call.path["schedule_id"]))
 
 
 class PauseForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

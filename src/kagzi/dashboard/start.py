@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from kagzi.api.operations import StartRun
 from kagzi.core.limits import DEFAULT_QUEUE
+from kagzi.core.lineage import new_input
 from kagzi.core.run import Run
 from kagzi.core.versions import MADE_BY_CODE, WorkflowInterface, WorkflowVersion
 from kagzi.dashboard.asking import Field
@@ -155,17 +156,19 @@ async def start(call: Call[PlainQuery, StartForm]) -> Html | Redirect:
     body = call.body
     try:
         parameters = await parameters_of(call, body.workflow, body.version) if body.fields else None
+        run_id = body.fresh or call.host.ids.run_id()
+        context = new_input(call.namespace, run_id)
         started = await call.engine.workflows.start(
             StartRun(
                 namespace=call.namespace,
-                run_id=body.fresh or call.host.ids.run_id(),
+                run_id=run_id,
                 workflow_type=body.workflow,
                 task_queue=body.queue or DEFAULT_QUEUE,
                 by_name=True,
                 other_queue=body.queue is None,
                 limit_key=body.limit_key,
                 version=body.version,
-                input=written_payload(call, await read_input(parameters, body) or b"[]"),
+                input=written_payload(call, await read_input(parameters, body) or b"[]", context),
                 external_id=body.id,
             )
         )

@@ -12,6 +12,7 @@ from kagzi.access import Caller, Gate
 from kagzi.api.engine import Services
 from kagzi.api.events import EventService
 from kagzi.clock import Clock
+from kagzi.core.lineage import PayloadContext
 from kagzi.core.page import PageTokens
 from kagzi.http.checkups import Checkups
 from kagzi.http.door import Door
@@ -55,9 +56,9 @@ class ServedEngine(Services, Measured, Protocol):
 class PayloadCodec(Protocol):
     """The codec of an app, by which pages show and write payloads."""
 
-    def encode(self, data: bytes) -> bytes: ...
+    def encode(self, data: bytes, context: PayloadContext, /) -> bytes: ...
 
-    def decode(self, data: bytes) -> bytes: ...
+    def decode(self, data: bytes, context: PayloadContext, /) -> bytes: ...
 
 
 class Host:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
+from kagzi.core.lineage import PayloadContext
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.side_threads import refuse_beside_workflow
 
@@ -31,18 +32,20 @@ class CallCodec(Protocol):
     def copy_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
     @property
-    def seal(self) -> Callable[[bytes], bytes] | None:
+    def seal(self) -> Callable[[bytes, PayloadContext], bytes] | None:
         """Returns the function that makes of JSON what is stored; None if the JSON itself is stored."""
         ...
 
-    def settle_result(self, value: Any) -> tuple[bytes, Any]:
-        """Returns the result as bytes, and what `decode_result` makes of them."""
+    def settle_result(self, value: Any, context: PayloadContext | None = None) -> tuple[bytes, Any]:
+        """Returns the result as bytes, and what `decode_result` makes of them. `context` is for the codec."""
         ...
 
-    def decode_result(self, data: bytes) -> Any: ...
+    def decode_result(self, data: bytes, context: PayloadContext | None = None) -> Any: ...
+
+    def copy_result(self, data: bytes) -> Any: ...
 
     def encode_input_strictly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, int]:
-        """Returns the arguments as bytes that can be decoded, and a hash to compare them by."""
+        """Returns the arguments as JSON that can be decoded, and a hash to compare them by."""
         ...
 
 

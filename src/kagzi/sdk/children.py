@@ -100,7 +100,7 @@ class ChildRun(Generic[R]):
         """Tell the child something, exactly once. Raises Conflict if it has finished."""
         execution = self._inside("signal")
         check_name(name, "signal name")
-        text = encode_signal(name, value, None).decode()
+        text = encode_signal(name, value, None, None).decode()
         return in_turn(_call(execution, self._app, self._wait, "signal", (self.id, name, text), sys._getframe(1)))
 
     def _inside(self, method: str) -> Execution:

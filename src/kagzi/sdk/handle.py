@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 
 from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
@@ -11,6 +12,7 @@ from kagzi.api.workflows import WorkflowService
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, to_datetime
 from kagzi.core.limits import check_name
+from kagzi.core.lineage import Lineage, PayloadContext, PayloadKind, lineage_of
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.run_value import OURS, PROGRESS, Progress
 from kagzi.core.signal import check_key
@@ -18,7 +20,7 @@ from kagzi.errors import NotFound, Unavailable
 from kagzi.ids import IdSource
 from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.patience import patient
-from kagzi.sdk.payload import Codec
+from kagzi.sdk.payload import Codec, Reader
 from kagzi.sdk.records import (
     Cancellation,
     RunRecord,
@@ -38,7 +40,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 # Arguments of the workflow with this name and version, by position or by name, to bytes.
-EncodeInput: TypeAlias = Callable[[str, str, tuple[Any, ...] | Mapping[str, Any]], bytes]
+EncodeInput: TypeAlias = Callable[[str, str, tuple[Any, ...] | Mapping[str, Any], PayloadContext], bytes]
 
 _MISSING: Final[Any] = object()
 
@@ -67,8 +69,8 @@ class Handle(Generic[R]):
         engine: Portal,
         namespace: str,
         run_id: str,
-        decode: Callable[[bytes], R],
-        read: Callable[[bytes], Any],
+        decode: Callable[[bytes, PayloadContext | None], R],
+        read: Reader,
         ids: IdSource,
         unserved: Unserved,
         *,
@@ -97,7 +99,7 @@ class Handle(Generic[R]):
         """The portal by which blocking code reaches the app."""
         return self._engine
 
-    def decoded_by(self, decode: Callable[[bytes], T]) -> Handle[T]:
+    def decoded_by(self, decode: Callable[[bytes, PayloadContext | None], T]) -> Handle[T]:
         """The same run, with another type of result."""
         handle: Handle[Any] = self
         handle._decode = decode
@@ -113,7 +115,8 @@ class Handle(Generic[R]):
     async def steps(self) -> tuple[StepRecord, ...]:
         """Every recorded attempt of every step so far, in the order they ended; those that are running come last."""
         steps = await self._workflow_service().steps(self.namespace, self.id)
-        return tuple([step_record(step, self._read) for step in steps])
+        lineage = await self._lineage()
+        return tuple([step_record(step, self._read, lineage) for step in steps])
 
     async def result(self, timeout: Duration | None = None) -> R:
         """Wait for the run and return what its workflow returned.
@@ -175,7 +178,7 @@ class Handle(Generic[R]):
                 namespace=self.namespace,
                 run_id=self.id,
                 name=check_name(name, "signal name"),
-                value=encode_signal(name, value, self._codec),
+                value=encode_signal(name, value, self._codec, (await self._lineage()).of(PayloadKind.SIGNAL, name)),
                 key=check_key(key, self._ids.token()),
             )
         )
@@ -184,7 +187,8 @@ class Handle(Generic[R]):
         """What the run was told, in the order of arrival; `taken` says whether its workflow has got it. The first 1,000
         are listed."""
         found = await self._workflow_service().signals(self.namespace, self.id)
-        return tuple(signal_record(signal, self._read) for signal in found)
+        lineage = await self._lineage()
+        return tuple([signal_record(signal, self._read, lineage) for signal in found])
 
     @overload
     async def value(self, name: str) -> Any: ...
@@ -202,7 +206,8 @@ class Handle(Generic[R]):
         check_value_name(name)
         found = await self._workflow_service().values(self.namespace, self.id, (name,))
         if found:
-            return value_codec(type, f"value {name!r}", self._codec).decode_result(found[0].value)
+            context = (await self._lineage()).of(PayloadKind.VALUE, name)
+            return value_codec(type, f"value {name!r}", self._codec).decode_result(found[0].value, context)
         if default is _MISSING:
             raise NotFound(f"run {self.id} has set no value {name!r}")
         return default
@@ -210,13 +215,19 @@ class Handle(Generic[R]):
     async def values(self) -> dict[str, Any]:
         """Everything the run has said about itself with `kagzi.set_value`, by name, as plain data."""
         found = await self._workflow_service().values(self.namespace, self.id)
-        return {each.name: self._read(each.value) for each in found if not each.name.startswith(OURS)}
+        said = [each for each in found if not each.name.startswith(OURS)]
+        lineage = await self._lineage()
+        return {each.name: self._read(each.value, lineage.value(each.name)) for each in said}
 
     async def progress(self) -> Progress | None:
         """How far the run has come, as `kagzi.progress` said last: `fraction` from 0 to 1, and `message`. None if
         nothing was said."""
         found = await self._workflow_service().values(self.namespace, self.id, (PROGRESS,))
-        return value_codec(Progress, "progress", self._codec).decode_result(found[0].value) if found else None
+        if not found:
+            return None
+        context = (await self._lineage()).of(PayloadKind.VALUE, PROGRESS)
+        said: Progress = value_codec(Progress, "progress", self._codec).decode_result(found[0].value, context)
+        return said
 
     async def retry(self, *, keep_id: bool = True) -> Handle[R]:
         """Try a finished run again: a new run that keeps what this one has recorded, up to its first step that failed
@@ -253,7 +264,9 @@ class Handle(Generic[R]):
         data = None
         if input is not None:
             run = await self._workflow_service().get(self.namespace, self.id)
-            data = self._encode_input(run.workflow_type, version or run.version, input)
+            # For the run that it repeats: what repeats the fork has its input, too.
+            context = lineage_of(run).of(PayloadKind.INPUT)
+            data = self._encode_input(run.workflow_type, version or run.version, input, context)
         request = RepeatRun(
             namespace=self.namespace,
             run_id=self._ids.run_id(),
@@ -291,6 +304,12 @@ class Handle(Generic[R]):
     def _workflow_service(self) -> WorkflowService:
         return patient(lambda: self._engine().workflows)
 
+    async def _lineage(self) -> Lineage:
+        """For whom payloads of the run are sealed. Asked for a codec alone."""
+        if self._codec is None:
+            return Lineage(self.namespace, self.id)
+        return lineage_of(await self._workflow_service().get(self.namespace, self.id))
+
     async def _wait(self) -> Run:
         if self._end is not None:
             return self._end
@@ -312,9 +331,12 @@ class Handle(Generic[R]):
 
     def _outcome(self, run: Run) -> R:
         if run.status is RunStatus.COMPLETED:
-            return self._decode(run.output or b"null")
+            context = None if self._codec is None else lineage_of(run).of(PayloadKind.OUTPUT)
+            return self._decode(run.output or b"null", context)
         found = _found(run) if self.already_exists else ""
-        raise ended_otherwise(run.status, run.error, run.workflow_type, run.run_id, found, self._read)
+        context = lineage_of(run).of(PayloadKind.ERROR)
+        read = partial(self._read.failure, context=context)
+        raise ended_otherwise(run.status, run.error, run.workflow_type, run.run_id, found, read)
 
     # For code that cannot await.
 

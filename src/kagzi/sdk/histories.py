@@ -68,6 +68,7 @@ class History(Struct, frozen=True, kw_only=True):
     scheduled_for: Instant | None = None
     timezone: str | None = None
     failed_input: str | Payload | None = None
+    lineage: str | None = None
     steps: tuple[RecordedStep, ...] = ()
 
     def rows(self) -> list[Step]:
@@ -118,6 +119,7 @@ async def export_history(engine: Engine, run: Run) -> History:
         scheduled_for=run.fired_for,
         timezone=run.timezone,
         failed_input=failed_input,
+        lineage=run.lineage,
         # What a retry of the run, or a beginning anew, has set aside is no part of it.
         steps=tuple([_recorded(step) for step in in_order(steps) if "~" not in step.step_id]),
     )

@@ -10,12 +10,15 @@ objects of unknown classes, and everything else that would come back as somethin
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from asyncio import Future
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
 
+from kagzi.core.failure import Failure, open_failure
+from kagzi.core.lineage import PayloadContext
 from kagzi.core.survival import loss, secret_reason, secrets, survives
 from kagzi.core.values import UNREADABLE, class_name, read_plain, to_builtins, to_json
 from kagzi.errors import InvalidRequest, NotSerializable
@@ -26,17 +29,56 @@ SEALED = "it was encoded by a codec that this app has not; give it that of the a
 
 
 class Codec(Protocol):
-    """A layer around the JSON of every payload, for compression or encryption."""
+    """A layer around the JSON of every payload, for compression or encryption. `context` says what the payload is, and
+    of which run."""
 
-    def encode(self, data: bytes) -> bytes: ...
+    def encode(self, data: bytes, context: PayloadContext, /) -> bytes: ...
 
-    def decode(self, data: bytes) -> bytes: ...
+    def decode(self, data: bytes, context: PayloadContext, /) -> bytes: ...
 
 
 def check_codec(codec: object, what: str) -> None:
     """Refuses a value that is no codec. The class of a codec is none either: an object of it encodes."""
-    if isinstance(codec, type) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+    methods = [getattr(codec, name, None) for name in ("encode", "decode")]
+    if isinstance(codec, type) or not all(map(callable, methods)):
         raise InvalidRequest(f"{what}, an object with encode and decode such as Compress(), not {codec!r:.100}")
+    for method in methods:
+        try:
+            inspect.signature(method).bind(b"", None)  # type: ignore[arg-type]
+        except TypeError:
+            raise InvalidRequest(
+                f"{what}, whose encode and decode take the data and a kagzi.PayloadContext, which says what it is: "
+                f"def encode(self, data, context), not {codec!r:.100}"
+            ) from None
+        except ValueError:
+            pass  # of something that does not tell what it takes
+
+
+class Reader:
+    """Reads stored payloads of an app as plain data, and its errors."""
+
+    __slots__ = ("codec",)
+
+    def __init__(self, codec: Codec | None) -> None:
+        self.codec = codec
+
+    def __call__(self, data: bytes, context: PayloadContext | None) -> Any:
+        """Reads a payload; None for one that no codec has seen, because it was not the app that has written it."""
+        return decode(data if self.codec is None or context is None else self.codec.decode(data, context))
+
+    def failure(self, data: bytes, context: PayloadContext) -> Failure:
+        """Reads an error. CannotDecode if another app has sealed it, or if this one would have and has not."""
+        codec = self.codec
+        if codec is None:
+            failure = Failure.decode(data)
+            return open_failure(data, bytes) if failure.sealed else failure
+        return open_failure(data, lambda stored: codec.decode(stored, context))
+
+
+def given(context: PayloadContext | None) -> PayloadContext:
+    """Returns the context that a codec is told; who has a codec knows what it encodes."""
+    assert context is not None, "a codec is told what it encodes"
+    return context
 
 
 def decode(data: bytes) -> Any:

@@ -6,7 +6,6 @@ makes it readable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -14,13 +13,15 @@ from msgspec import Struct
 
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, to_datetime
+from kagzi.core.lineage import Lineage, PayloadContext, PayloadKind, input_of, lineage_of
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.versions import WorkflowVersion
 from kagzi.errors import CannotDecode
+from kagzi.sdk.payload import Reader
 
-Read: TypeAlias = Callable[[bytes], Any]
+Read: TypeAlias = Reader
 
 
 class _Record(Struct, frozen=True, kw_only=True):
@@ -28,16 +29,18 @@ class _Record(Struct, frozen=True, kw_only=True):
     _input: bytes | None
     _output: bytes | None
     _read: Read
+    _input_context: PayloadContext | None
+    _output_context: PayloadContext | None
 
     @property
     def input(self) -> Any:
         """The arguments as plain JSON data: a list, or a dict where some were given by name. None if not recorded."""
-        return None if self._input is None else self._read(self._input)
+        return None if self._input is None else self._read(self._input, self._input_context)
 
     @property
     def output(self) -> Any:
         """The result as plain JSON data; None if there is none (yet)."""
-        return None if self._output is None else self._read(self._output)
+        return None if self._output is None else self._read(self._output, self._output_context)
 
     def __repr__(self) -> str:
         shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if not name.startswith("_")]
@@ -147,17 +150,18 @@ class SignalRecord(Struct, frozen=True, kw_only=True):
     taken: bool
 
 
-def signal_record(signal: Signal, read: Read) -> SignalRecord:
+def signal_record(signal: Signal, read: Read, lineage: Lineage) -> SignalRecord:
     return SignalRecord(
         name=signal.name,
         key=signal.key,
-        value=read(signal.value),
+        value=read(signal.value, lineage.of(PayloadKind.SIGNAL, signal.name)),
         sent_at=to_datetime(signal.sent_at),
         taken=signal.taken_seq is not None,
     )
 
 
 def run_record(run: Run, read: Read) -> RunRecord:
+    lineage = lineage_of(run)
     return RunRecord(
         namespace=run.namespace,
         run_id=run.run_id,
@@ -177,7 +181,7 @@ def run_record(run: Run, read: Read) -> RunRecord:
         finished_at=_moment(run.finished_at),
         deadline_at=_moment(run.deadline_at),
         worker_id=run.worker_id,
-        error=_failure(run.error, read),
+        error=_failure(run.error, read, lineage.of(PayloadKind.ERROR)),
         on_failure=run.on_failure,
         handles_run_id=run.handles_run_id,
         schedule_id=run.schedule_id,
@@ -195,6 +199,8 @@ def run_record(run: Run, read: Read) -> RunRecord:
         _input=run.input,
         _output=run.output,
         _read=read,
+        _input_context=input_of(run),
+        _output_context=lineage.of(PayloadKind.OUTPUT),
     )
 
 
@@ -210,7 +216,7 @@ def _debounced(run: Run) -> DebouncedRecord | None:
     )
 
 
-def step_record(step: Step, read: Read) -> StepRecord:
+def step_record(step: Step, read: Read, lineage: Lineage) -> StepRecord:
     return StepRecord(
         step_id=step.step_id,
         name=step.name,
@@ -222,24 +228,26 @@ def step_record(step: Step, read: Read) -> StepRecord:
         started_at=to_datetime(step.started_at),
         finished_at=_moment(step.finished_at),
         retry_at=_moment(step.retry_at),
-        error=_failure(step.error, read),
+        error=_failure(step.error, read, lineage.step_error(step)),
         child_run_id=step.child_run_id,
         _input=step.input,
         _output=step.output,
         _read=read,
+        _input_context=lineage.step_input(step),
+        _output_context=lineage.step_output(step),
     )
 
 
-def _failure(error: bytes | None, read: Read) -> Failure | None:
+def _failure(error: bytes | None, read: Read, context: PayloadContext) -> Failure | None:
     """Reads an error. One whose key is missing here is shown as it is stored: a list must not fail for one of its
-    lines."""
+    lines. Nor for one that was put there by somebody else, of which nothing is believed."""
     if not error:
         return None
-    failure = Failure.decode(error)
     try:
-        return failure.unseal(read)
-    except CannotDecode:
-        return failure
+        return read.failure(error, context)
+    except CannotDecode as problem:
+        failure = Failure.decode(error)
+        return failure if failure.sealed else Failure.of(CannotDecode, str(problem))
 
 
 def _moment(instant: Instant | None) -> datetime | None:

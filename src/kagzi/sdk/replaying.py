@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from kagzi.core.lineage import PayloadContext, PayloadKind, lineage_of
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
@@ -58,7 +60,6 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
     workflow = _workflow_of(recorded, app)
     codec = workflow.codec
     rows = tuple(recorded.rows())
-    events = rows if codec is None else SealedErrors(codec).unsealed(rows)
     run = run_to_replay(
         recorded.run_id,
         recorded.workflow,
@@ -71,7 +72,11 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
         scheduled_for=recorded.scheduled_for,
         timezone=recorded.timezone,
         incarnation=recorded.incarnation,
+        external_id=recorded.id,
+        lineage=recorded.lineage,
     )
+    lineage = lineage_of(run)
+    events = rows if codec is None else SealedErrors(codec, lineage).unsealed(rows)
     execution = ComparedExecution(run, events)
     failed_input = None if recorded.failed_input is None else unpacked(recorded.failed_input)
     try:
@@ -79,8 +84,9 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
         if recorded.started_at is None:
             coroutine.close()
             return _replayed(recorded, 0)
-        execution.compare(coroutine, workflow.encode_result)
-        difference = execution.difference or _different_end(recorded, workflow, execution)
+        output = lineage.of(PayloadKind.OUTPUT)
+        execution.compare(coroutine, partial(workflow.encode_result, context=output))
+        difference = execution.difference or _different_end(recorded, workflow, execution, output)
     finally:
         execution.evict()
     if difference is not None:
@@ -134,7 +140,9 @@ def _workflow_of(history: History, app: Offers) -> Workflow[Any, Any]:
     return found
 
 
-def _different_end(history: History, workflow: Workflow[Any, Any], execution: ComparedExecution) -> Difference | None:
+def _different_end(
+    history: History, workflow: Workflow[Any, Any], execution: ComparedExecution, context: PayloadContext
+) -> Difference | None:
     """Compares the end of a run that has completed. What failed, or was cut off, may well come out better today."""
     if history.status is not RunStatus.COMPLETED:
         return None
@@ -146,7 +154,9 @@ def _different_end(history: History, workflow: Workflow[Any, Any], execution: Co
         return Difference(events + 1, events, "the run COMPLETED", present, place)
     if outcome.output is None:
         return Difference(events + 1, events, "the run COMPLETED", execution.described_end(), None)
-    if outcome.output != recorded and read.decode_result(outcome.output) != read.decode_result(recorded):
+    if outcome.output != recorded and read.decode_result(outcome.output, context) != read.decode_result(
+        recorded, context
+    ):
         shown = f"returns {outcome.output[:200].decode(errors='replace')}"
         return Difference(events + 1, events, f"returned {recorded[:200].decode(errors='replace')}", shown, None)
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kagzi.core.exceptions import exception_of
 from kagzi.core.failure import Failure
@@ -25,16 +24,17 @@ def ended_otherwise(
     workflow: str,
     run_id: str,
     more: str = "",
-    read: Callable[[bytes], Any] | None = None,
+    read: Callable[[bytes], Failure] = Failure.decode,
 ) -> WorkflowFailed:
     """Returns the error for a run that ended without a result. `read` decodes what the codec of the app has made."""
-    failure = Failure.decode(error) if error else None
+    failure: Failure | None = None
     unreadable: CannotDecode | None = None
-    if failure is not None and read is not None:
+    if error:
         try:
-            failure = failure.unseal(read)
+            failure = read(error)
         except CannotDecode as problem:
             unreadable = problem
+            failure = stored if (stored := Failure.decode(error)).sealed else None
             more = f". It cannot be read here: {problem}{more}"
     what = status.value.lower().replace("_", " ")
     detail = f": {_told(failure)}" if failure is not None else ""

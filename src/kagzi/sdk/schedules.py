@@ -14,6 +14,7 @@ from kagzi.core.cron import check_zone, parse_times, upcoming
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
+from kagzi.core.lineage import schedule_input
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
 from kagzi.core.schedule import (
@@ -137,7 +138,11 @@ class ScheduleHandle:
                 raise InvalidRequest("update: with another workflow give its arguments, too: args=(...)")
             changes |= _options_of(workflow)
             changes["on_failure"] = changes["on_failure"] or ""
-            changes |= {"input": workflow.signature.encode_arguments(args, {})}
+            context = None
+            if workflow.codec is not None:
+                found = await self._service.get(self.namespace, self.id)
+                context = schedule_input(self.namespace, found.name or self.id)
+            changes |= {"input": workflow.signature.encode_arguments(args, {}, context)}
             changes["limit_key"] = limit_of(workflow, workflow.run_options, args, {})[1] or ""
         elif args is not None:
             raise InvalidRequest("update: arguments are checked against the workflow: give workflow= along with args=")
@@ -265,7 +270,7 @@ class Schedules:
                 cron_expr=cron,
                 timezone=tz,
                 enabled=enabled,
-                input=workflow.signature.encode_arguments(args, kwargs),
+                input=workflow.signature.encode_arguments(args, kwargs, schedule_input(namespace, name)),
                 max_catchup=check_catchup(catchup, "catchup"),
                 overlap=check_overlap(overlap),
                 jitter=jitter_of(jitter),
@@ -330,7 +335,7 @@ def schedule_record(schedule: Schedule, read: Read) -> ScheduleRecord:
         overlap=schedule.overlap.value,
         jitter=format_span(schedule.jitter),
         priority=schedule.priority,
-        input=read(schedule.input),
+        input=read(schedule.input, schedule_input(schedule.namespace, schedule.name or schedule.schedule_id)),
         created_at=to_datetime(schedule.created_at),
         updated_at=to_datetime(schedule.updated_at),
         next_fire_at=_moment(schedule.next_fire_at),

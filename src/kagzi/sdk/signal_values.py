@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from kagzi.core.lineage import PayloadContext
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.signature import Signature
 
@@ -29,6 +30,6 @@ def _codec_of(annotation: Any, name: str) -> Signature:
     return signature
 
 
-def encode_signal(name: str, value: Any, codec: Codec | None) -> bytes:
+def encode_signal(name: str, value: Any, codec: Codec | None, context: PayloadContext | None) -> bytes:
     """Returns the value of a signal as it is sent; NotSerializable if JSON cannot hold it."""
-    return value_codec(Any, f"signal {name!r}", codec).encode_result(value)
+    return value_codec(Any, f"signal {name!r}", codec).encode_result(value, context)

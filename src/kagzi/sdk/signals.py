@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio import _get_running_loop
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar, overload
 
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
+from kagzi.core.lineage import PayloadKind
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.ambient import payload_codec
 from kagzi.sdk.definitions import Call
@@ -76,7 +78,10 @@ def _waiting(name: str, type: Any, timeout: Duration | None, default: Any, calle
 async def _wait(loop: WorkflowLoop, call: Made, name: str, reader: Signature, span: Span | None, default: Any) -> Any:
     loop.unawaited.strike(call)
     told = span if default is not _MISSING and default is not _MISSING_VALUE else None
-    signal = calls.wait_signal(loop.execution, name, reader.decode_result, told)
+    decode: Callable[[bytes], Any] = reader.decode_result
+    if reader.seal is not None:
+        decode = partial(reader.decode_result, context=loop.execution.lineage.of(PayloadKind.SIGNAL, name))
+    signal = calls.wait_signal(loop.execution, name, decode, told)
     if span is None:
         return await signal
     try:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from kagzi.core.canonical import variety_of, with_sets_in_order
+from kagzi.core.lineage import PayloadContext
 from kagzi.core.survival import STARS
 from kagzi.core.values import UNREADABLE, never_rebuilt, read_plain, show_type, to_json
 from kagzi.errors import InvalidRequest, NotSerializable
@@ -18,6 +19,7 @@ from kagzi.sdk.annotations import annotations_of, context_class, parameters_of, 
 from kagzi.sdk.parameters import PLAIN, CallError, Parameters, make_reader, readable
 from kagzi.sdk.payload import (
     Codec,
+    given,
     reason_of,
     refuse,
     refuse_changed,
@@ -89,6 +91,8 @@ class Signature:
     def look(self) -> None:
         """Refuses annotations whose values cannot be read again, as far as they can be resolved now: before something
         is done whose result could not be kept."""
+        if self._ready:
+            return  # resolving has looked
         types = types_of(self._fn, self.name, self._localns, early=True)
         self._refuse_unreadable(parameters_of(self._fn), types)
 
@@ -113,11 +117,14 @@ class Signature:
 
     # Arguments.
 
-    def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """Returns a call as bytes. TypeError if it does not fit the function, NotSerializable for a value that JSON
-        cannot hold or would change, InvalidRequest for one that does not fit its annotation."""
+    def encode_arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], context: PayloadContext | None = None
+    ) -> bytes:
+        """Returns a call as bytes; `context` is for the codec, if there is one. TypeError if it does not fit the
+        function, NotSerializable for a value that JSON cannot hold or would change, InvalidRequest for one that does
+        not fit its annotation."""
         data, _ = self._checked_arguments(args, kwargs)
-        return data if self._codec is None else self._codec.encode(data)
+        return data if self._codec is None else self._codec.encode(data, given(context))
 
     def _checked_arguments(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -132,13 +139,14 @@ class Signature:
         return data, copied
 
     def encode_input_strictly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """`encode_arguments`, with a hash of the call as `settle_input` gives it."""
+        """Returns a call as JSON that no codec has sealed yet, as `encode_arguments` checks it, and its hash as
+        `settle_input` gives it."""
         data, copied = self._checked_arguments(args, kwargs)
-        return (data if self._codec is None else self._codec.encode(data)), self._hash(data, *copied)
+        return data, self._hash(data, *copied)
 
-    def canonical_arguments(self, data: bytes) -> bytes:
+    def canonical_arguments(self, data: bytes, context: PayloadContext | None = None) -> bytes:
         """Returns stored arguments in the form in which calls are compared: two that do the same have one form."""
-        return self.parameters.canonical(*self.decode_arguments(data))
+        return self.parameters.canonical(*self.decode_arguments(data, context))
 
     def canonical_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Returns a call in the form in which calls are compared; what `encode_arguments` refuses is refused."""
@@ -172,10 +180,12 @@ class Signature:
                 refuse_secrets(value, what)
         return data
 
-    def decode_arguments(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def decode_arguments(
+        self, data: bytes, context: PayloadContext | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns typed copies of the arguments. TypeError for wrong or missing ones, InvalidRequest for bad ones."""
         if self._codec is not None:
-            data = self._codec.decode(data)
+            data = self._codec.decode(data, given(context))
         if self._read_exact is not None and data[:1] != b"{":
             try:
                 return self._read_exact(data), {}
@@ -222,18 +232,14 @@ class Signature:
         """Reads what `encode_input` wrote, if it said that this can be decoded."""
         return self._parameters.decode_written(data)
 
-    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Reads what `encode_input` wrote, once it was sealed."""
-        return self._parameters.decode_written(data if self._codec is None else self._codec.decode(data))
-
     @property
-    def seal(self) -> Callable[[bytes], bytes] | None:
+    def seal(self) -> Callable[[bytes, PayloadContext], bytes] | None:
         """Returns the function that makes of JSON what is stored; None if the JSON itself is stored."""
         return None if self._codec is None else self._codec.encode
 
     # Results.
 
-    def encode_result(self, value: Any) -> bytes:
+    def encode_result(self, value: Any, context: PayloadContext | None = None) -> bytes:
         if not self._ready:
             self.resolve()
         if type(value) in self._plain_results and self._codec is None:
@@ -241,7 +247,7 @@ class Signature:
         data = self._write_result(value)
         if self._typed_result:
             refuse_changed(value, self._read_typed(data), self.result_words)
-        return data if self._codec is None else self._codec.encode(data)
+        return data if self._codec is None else self._codec.encode(data, given(context))
 
     def _write_result(self, value: Any) -> bytes:
         try:
@@ -254,10 +260,10 @@ class Signature:
             refuse_secrets(value, self.result_words)
         return data
 
-    def decode_result(self, data: bytes) -> Any:
+    def decode_result(self, data: bytes, context: PayloadContext | None = None) -> Any:
         if not self._ready:
             self.resolve()
-        return self._read_typed(data if self._codec is None else self._codec.decode(data))
+        return self._read_typed(data if self._codec is None else self._codec.decode(data, given(context)))
 
     def _read_typed(self, data: bytes) -> Any:
         try:
@@ -267,7 +273,13 @@ class Signature:
                 f"{self.result_words} cannot be read as {show_type(self._result_type)}: {reason_of(error, data)}"
             ) from None
 
-    def settle_result(self, value: Any) -> tuple[bytes, Any]:
+    def copy_result(self, data: bytes) -> Any:
+        """Reads what `settle_result` wrote, if no codec has sealed it."""
+        if not self._ready:
+            self.resolve()
+        return self._read_typed(data)
+
+    def settle_result(self, value: Any, context: PayloadContext | None = None) -> tuple[bytes, Any]:
         """Returns what `encode_result` does and what `decode_result` makes of it, in one step; cheap for plain
         values."""
         if not self._ready:
@@ -281,7 +293,7 @@ class Signature:
         copy = self._read_typed(data)
         if self._typed_result:
             refuse_changed(value, copy, self.result_words)
-        return (data if self._codec is None else self._codec.encode(data)), copy
+        return (data if self._codec is None else self._codec.encode(data, given(context))), copy
 
     # Inside.
 

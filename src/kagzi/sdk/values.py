@@ -12,10 +12,10 @@ from asyncio import _get_running_loop
 from typing import Any, Final
 
 from kagzi.core.limits import check_name, check_payload, check_text
+from kagzi.core.lineage import PayloadKind
 from kagzi.core.run_value import MOST_VALUES, OURS, PROGRESS, VALUE_BYTES, Progress
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.ambient import payload_codec
-from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
 from kagzi.sdk.replay.side_threads import refuse_beside_workflow
@@ -36,7 +36,7 @@ def set_value(name: str, value: Any) -> None:
     loop = _get_running_loop()
     if isinstance(loop, WorkflowLoop):
         try:
-            data = encode_value(name, value, payload_codec(loop.execution))
+            data = encode_value(name, value, loop.execution)
         except Exception:
             loop.unawaited.excuse()  # a call that was passed in without `await` is what this error is about
             raise
@@ -60,7 +60,7 @@ def progress(fraction: float, message: str = "") -> None:
     said = _checked(fraction, message)
     loop = _get_running_loop()
     if isinstance(loop, WorkflowLoop):
-        loop.execution.set_value(PROGRESS, encode_value(PROGRESS, said, payload_codec(loop.execution)))
+        loop.execution.set_value(PROGRESS, encode_value(PROGRESS, said, loop.execution))
         return
     refuse_beside_workflow("kagzi.progress()")
     step = current_step.get(None)
@@ -85,9 +85,11 @@ def _set(execution: Execution, name: str, value: bytes) -> None:
     execution.set_value(name, value)
 
 
-def encode_value(name: str, value: Any, codec: Codec | None) -> bytes:
+def encode_value(name: str, value: Any, execution: Execution | None) -> bytes:
     """Returns a value as it is stored; NotSerializable if JSON cannot hold it, PayloadTooLarge beyond 64 KiB."""
-    data = value_codec(Any, f"value {name!r}", codec).encode_result(value)
+    codec = None if execution is None else payload_codec(execution)
+    context = None if codec is None or execution is None else execution.lineage.of(PayloadKind.VALUE, name)
+    data = value_codec(Any, f"value {name!r}", codec).encode_result(value, context)
     return check_payload(data, f"value {name!r}", VALUE_BYTES)
 
 

@@ -67,7 +67,7 @@ SHOWN_RUN: Final = """
     namespace run_id external_id task_queue workflow_type version _ priority attempts executions crashes created_at
     available_at started_at finished_at deadline_at worker_id input output error _ _ _ parent_run_id parent_step_id
     parent_policy depth handles_run_id superseded_by former_id origin incarnation schedule_id scheduled_for seed_run_id
-    parent_attempt debounce_key joins joined_at joined_by timezone
+    parent_attempt debounce_key joins joined_at joined_by timezone lineage
 """
 
 

@@ -53,11 +53,11 @@ class JsonCodec:
     def encode_result(self, value: Any) -> bytes:
         return json.dumps(value).encode()
 
-    def settle_result(self, value: Any) -> tuple[bytes, Any]:
+    def settle_result(self, value: Any, context: Any = None) -> tuple[bytes, Any]:
         data = self.encode_result(value)
         return data, self.decode_result(data)
 
-    def decode_result(self, data: bytes) -> Any:
+    def decode_result(self, data: bytes, context: Any = None) -> Any:
         return json.loads(data)
 
 

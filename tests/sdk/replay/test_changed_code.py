@@ -165,10 +165,10 @@ def test_arguments_recorded_by_their_repr_are_not_compared(caplog: pytest.LogCap
         def copy_input(self, data: bytes) -> Any:
             raise AssertionError
 
-        def settle_result(self, value: Any) -> tuple[bytes, Any]:
+        def settle_result(self, value: Any, context: Any = None) -> tuple[bytes, Any]:
             return b"1", 1
 
-        def decode_result(self, data: bytes) -> Any:
+        def decode_result(self, data: bytes, context: Any = None) -> Any:
             return 1
 
     def workflow() -> Coroutine[Any, Any, Any]:

@@ -431,9 +431,9 @@ def children_are_named_by_chance(patch: Patch) -> None:
 def children_are_spawned_again(patch: Patch) -> None:
     spawn = Children.spawn
 
-    def again(self: Children, wait: ChildWait, now: int) -> None:
+    def again(self: Children, wait: ChildWait, now: int, seal: Any) -> None:
         self._recorded = {}
-        spawn(self, wait, now)
+        spawn(self, wait, now, seal)
 
     patch.setattr(Children, "spawn", again)
 

@@ -331,6 +331,7 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
         limited=claim.limited,
+        lineage=claim.lineage,
         **_CLAIMED.to_wire(claim),
         woken=claim.woken,
     )
@@ -371,6 +372,7 @@ def claim_from_wire(
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
         limited=claim.limited,
+        lineage=claim.lineage or None,
         **_CLAIMED.from_wire(claim),
         woken=claim.woken if claim.HasField("woken") else None,
         inbox=inbox,

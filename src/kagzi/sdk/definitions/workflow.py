@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, get_args
 
 import msgspec
@@ -18,6 +19,7 @@ from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun, with_input
 from kagzi.core.failure import Redact
 from kagzi.core.limits import check_name
+from kagzi.core.lineage import PayloadContext, PayloadKind
 from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
 from kagzi.core.tags import check_tags
@@ -40,7 +42,7 @@ from kagzi.sdk.definitions.options import (
 )
 from kagzi.sdk.definitions.step import Call, outside_workflows
 from kagzi.sdk.limits import Key, Limit, Rate, WorkflowLimits, limits_of
-from kagzi.sdk.payload import Codec, decode
+from kagzi.sdk.payload import Codec, Reader
 from kagzi.sdk.plainly import as_plain_workflow, await_function, called_from, result_of
 from kagzi.sdk.replay.calls import call_inline
 from kagzi.sdk.replay.continuing import continue_as_new
@@ -224,7 +226,8 @@ class Workflow(Generic[P, R]):
                 "it was started with, and can be given another version only"
             )
         try:
-            input = self.signature.encode_arguments(args, kwargs)
+            context = None if self._codec is None else execution.lineage.of(PayloadKind.INPUT)
+            input = self.signature.encode_arguments(args, kwargs, context)
         except Exception:
             execution.loop.unawaited.excuse()
             raise
@@ -383,17 +386,18 @@ class Workflow(Generic[P, R]):
         if self._codec is not None:
             use_payload_codec(execution, self._codec)
         if failed_input is None:
-            args, kwargs = self.signature.decode_arguments(input)
+            context = None if self._codec is None else execution.lineage.of(PayloadKind.INPUT)
+            args, kwargs = self.signature.decode_arguments(input, context)
         else:
             args, kwargs = self.signature.with_codec(None).decode_arguments(input)
-            args = tuple([with_input(value, failed_input, self._read_payload) for value in args])
+            reader, lineage = Reader(self._codec), execution.lineage
+            read = partial(reader, context=lineage.of(PayloadKind.INPUT))
+            read_failure = partial(reader.failure, context=lineage.of(PayloadKind.ERROR))
+            args = tuple([with_input(value, failed_input, read, read_failure) for value in args])
         return self._call(execution, args, kwargs)
 
-    def _read_payload(self, data: bytes) -> Any:
-        return decode(data if self._codec is None else self._codec.decode(data))
-
-    def encode_result(self, value: R) -> bytes:
-        return self.signature.encode_result(value)
+    def encode_result(self, value: R, context: PayloadContext | None = None) -> bytes:
+        return self.signature.encode_result(value, context)
 
     # Inside.
 

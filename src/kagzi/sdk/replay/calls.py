@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from kagzi.api.operations import ChildStart
 from kagzi.core.instant import Span
+from kagzi.core.lineage import PayloadKind
 from kagzi.core.retry import Retry
 from kagzi.core.step import escape
 from kagzi.errors import PayloadTooLarge
@@ -125,11 +127,7 @@ def child_call(
     try:
         data, input_hash = codec.encode_input_strictly(args, kwargs)
         depth = execution.children.child_depth(workflow)
-        if len(data) > execution.payload_limit:
-            raise PayloadTooLarge(
-                f"the input of {workflow} is {len(data):,} bytes; at most {execution.payload_limit:,} are stored. Keep "
-                f"large data elsewhere and pass a reference to it"
-            )
+        _check_input(execution, workflow, data)
     except Exception:
         unawaited.excuse()
         raise
@@ -141,6 +139,7 @@ def child_call(
         input=data,
         input_hash=input_hash,
         decode=codec.decode_result,
+        seal=codec.seal,
     )
 
 
@@ -151,7 +150,26 @@ def spawn(execution: Execution, wait: ChildWait) -> None:
     if loop.evicting:
         loop.refuse()
     else:
-        execution.children.spawn(wait, loop.now)
+        seal = None if wait.seal is None else partial(_sealed_input, execution, wait)
+        execution.children.spawn(wait, loop.now, seal)
+        if seal is not None:
+            context = execution.lineage.of_child(wait.start.run_id, PayloadKind.OUTPUT)
+            wait.decode = partial(wait.decode, context=context)
+
+
+def _sealed_input(execution: Execution, wait: ChildWait, run_id: str) -> bytes:
+    assert wait.seal is not None
+    data = wait.seal(wait.input, execution.lineage.of_child(run_id, PayloadKind.INPUT))
+    _check_input(execution, wait.workflow, data)
+    return data
+
+
+def _check_input(execution: Execution, workflow: str, data: bytes) -> None:
+    if len(data) > execution.payload_limit:
+        raise PayloadTooLarge(
+            f"the input of {workflow} is {len(data):,} bytes; at most {execution.payload_limit:,} are stored. Keep "
+            f"large data elsewhere and pass a reference to it"
+        )
 
 
 async def outcome_of(execution: Execution, wait: ChildWait) -> Any:

@@ -8,7 +8,7 @@ nobody waits for is never an event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Final
 
@@ -42,16 +42,16 @@ class Children:
         self._depth = depth
         self.receive(recorded.values())
 
-    def spawn(self, wait: ChildWait, now: Instant) -> None:
-        """Spawns a child."""
+    def spawn(self, wait: ChildWait, now: Instant, seal: Callable[[str], bytes] | None) -> None:
+        """Spawns a child. `seal` makes what is stored of its input for the run with this id, if there is a codec."""
         if self._unseen >= MOST_CHILDREN:
             raise LimitExceeded(
                 f"a run has at most {MOST_CHILDREN:,} children at a time; await the results of some before it starts "
                 f"another {wait.workflow}"
             )
-        self._unseen += 1
         recorded = self._recorded.get(wait.step_id)
         if recorded is not None and recorded.child_run_id is not None:
+            self._unseen += 1
             wait.start = replace(wait.start, run_id=recorded.child_run_id)
             return
         run_id = derived_run_id(now, *self._origin, wait.step_id)
@@ -60,10 +60,11 @@ class Children:
             step_id=wait.step_id,
             kind=StepKind.CHILD_WORKFLOW,
             started_at=now,
-            input=wait.input,
+            input=wait.input if seal is None else seal(run_id),
             input_hash=wait.input_hash,
             child=wait.start,
         )
+        self._unseen += 1
         if self.live:
             self._submit(operation)
         else:

@@ -59,6 +59,7 @@ from kagzi.api.operations import CompleteStep, TakeSignal
 from kagzi.api.workers import Claim
 from kagzi.core.failure import Redact
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
+from kagzi.core.lineage import Lineage, lineage_of
 from kagzi.core.retry import Retry
 from kagzi.core.run_value import PROGRESS
 from kagzi.core.signal import Signal
@@ -144,7 +145,7 @@ class Execution:
         self.loop = loop = WorkflowLoop(self, salt=crc32(seed.encode()) << 24, now=run.started_at)  # type: ignore[abstract]
         self._recorded = recorded = Recorded(history)
         self._journal = journal = Journal(effects, loop, recorded.ticks)
-        self.steps = Steps(effects, loop, journal, recorded.attempts, payload_limit, redact)
+        self.steps = Steps(effects, loop, journal, recorded.attempts, payload_limit, redact, run)
         self._waiting: dict[str, Wait] = {}  # called and not ended, in order of the calls
         self.outcome: Outcome | None = None
         self.cancelled = False  # the workflow has been told to end
@@ -336,6 +337,11 @@ class Execution:
         """Returns what the ids of children are made of: a run that is tried again, or begins anew, has others."""
         attempts, incarnation = self.run.attempts, self.run.incarnation
         return (self.run_id, f"{attempts}/{incarnation}" if incarnation else str(attempts))
+
+    @property
+    def lineage(self) -> Lineage:
+        """For whom its payloads are sealed, for a codec."""
+        return lineage_of(self.run)
 
     @property
     def _repeats(self) -> bool:

@@ -11,10 +11,12 @@ from heapq import heappop, heappush
 from typing import Any
 
 from kagzi.api.operations import CancelStep, CompleteStep, FailStep, StartStep
+from kagzi.api.workers import Claim
 from kagzi.core.duration import format_span
 from kagzi.core.exceptions import exception_of, failure_of
 from kagzi.core.failure import Failure, Redact
 from kagzi.core.instant import Instant
+from kagzi.core.lineage import PayloadContext, PayloadKind, lineage_of
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.step import Step
 from kagzi.errors import NotSerializable, PayloadTooLarge, Unavailable
@@ -33,6 +35,7 @@ class Steps:
         "_payload_limit",
         "_redact",
         "_retries",
+        "_run",
         "attempts",
         "ending",
         "exhausted",
@@ -51,9 +54,11 @@ class Steps:
         journal: Journal,
         attempts: dict[str, Step],
         payload_limit: int,
-        redact: Redact | None = None,
+        redact: Redact | None,
+        run: Claim,
     ) -> None:
         self._redact = redact
+        self._run = run
         self.live = False  # bodies may start
         self.running = 0
         self.ending = 0  # cancelled bodies that have not ended yet
@@ -152,7 +157,7 @@ class Steps:
         seal = call.codec.seal
         assert seal is not None
         try:
-            call.stored = seal(call.input)
+            call.stored = seal(call.input, lineage_of(self._run).of(PayloadKind.STEP_INPUT, call.step_id))
         except Unavailable:
             raise
         except Exception as error:
@@ -198,11 +203,16 @@ class Steps:
             self.ending += 1
             self._effects.cancel_body(call)
 
+    def _output_context(self, call: StepCall) -> PayloadContext | None:
+        if call.codec.seal is None:
+            return None
+        return lineage_of(self._run).of(PayloadKind.STEP_OUTPUT, call.step_id)
+
     def record_result(self, call: StepCall, value: Any) -> bool:
         """Records what a body has returned, and gives it to the workflow as the record says it. Returns whether the
         step has ended: if what keeps large results is out of reach, the attempt has failed."""
         try:
-            output, result = call.codec.settle_result(value)
+            output, result = call.codec.settle_result(value, self._output_context(call))
             if len(output) > self._payload_limit:
                 raise PayloadTooLarge(
                     f"step {call.step_id} returned {len(output):,} bytes; at most {self._payload_limit:,} are stored. "

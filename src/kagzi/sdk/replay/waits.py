@@ -19,6 +19,7 @@ from kagzi.api.operations import ChildStart, StepOperation
 from kagzi.core.exceptions import exception_of
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
+from kagzi.core.lineage import PayloadContext, PayloadKind
 from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepStatus
 from kagzi.errors import Unavailable
@@ -110,10 +111,14 @@ class StepCall(Wait, eq=False, kw_only=True):
         self.gate = execution.steps.journal.submitted  # children that were spawned during replay are submitted by now
         execution.steps.resume(self)
 
-    def deliver(self, event: Event, execution: Execution) -> None:  # noqa: ARG002
+    def deliver(self, event: Event, execution: Execution) -> None:
         if event.status is StepStatus.COMPLETED:
             try:
-                result = self.codec.decode_result(event.output or b"null")
+                codec = self.codec
+                context = None
+                if codec.seal is not None:
+                    context = execution.lineage.of(PayloadKind.STEP_OUTPUT, self.step_id)
+                result = codec.decode_result(event.output or b"null", context)
             except Unavailable:  # of what keeps large payloads, which is no affair of the workflow
                 raise
             except Exception as error:
@@ -158,7 +163,8 @@ class ChildWait(Wait, eq=False, kw_only=True):
     workflow: str
     start: ChildStart  # without an id until it is spawned
     input: bytes
-    decode: Callable[[bytes], Any]
+    decode: Callable[..., Any]
+    seal: Callable[[bytes, PayloadContext], bytes] | None = None  # what an app with a codec makes of its input
     waiters: list[asyncio.Future[Any]] = field(default_factory=list)
     outcome: Event | None = None  # once the workflow has seen it
 

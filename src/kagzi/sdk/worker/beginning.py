@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Protocol
 
 from kagzi.api.workers import Claim
 from kagzi.core.exceptions import failure_of
 from kagzi.core.failure import Redact
+from kagzi.core.lineage import PayloadContext, PayloadKind, lineage_of
 from kagzi.core.retry import Retry
 from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
@@ -41,7 +43,7 @@ class Definition(Protocol):
         """Calls the workflow function with the decoded input; `failed_input` is what came with the claim."""
         ...
 
-    def encode_result(self, value: Any) -> bytes: ...
+    def encode_result(self, value: Any, context: PayloadContext | None = None) -> bytes: ...
 
 
 class Registry(Protocol):
@@ -73,7 +75,7 @@ def begin_run(
     codec = definition.codec
     history = claim.history
     if codec is not None:
-        attempt.errors = errors = SealedErrors(codec)
+        attempt.errors = errors = SealedErrors(codec, lineage_of(claim))
         try:
             history = errors.unsealed(history)
         except CannotDecode as error:
@@ -101,7 +103,10 @@ def begin_run(
     except Exception as error:
         attempt.fail(failure_of(error, redact=definition.redact))
         return
-    attempt.begin(execution, coroutine, definition.encode_result)
+    encode_result: Callable[[Any], bytes] = definition.encode_result
+    if codec is not None:
+        encode_result = partial(definition.encode_result, context=lineage_of(claim).of(PayloadKind.OUTPUT))
+    attempt.begin(execution, coroutine, encode_result)
 
 
 def run_retry(claim: Claim, registry: Registry) -> Retry | None:

@@ -152,12 +152,12 @@ def run(channel: Channel, wanted: Run) -> FromProcess:
     def body() -> bytes:
         current_step.set(info)
         step = find_step(Reference(wanted.module, wanted.qualname, wanted.step))
-        step.signature.resolve()
-        args, kwargs = step.signature.decode_input(wanted.input)
+        signature = step.signature.with_codec(None)  # what is stored is sealed by the process that stores it
+        args, kwargs = signature.copy_input(wanted.input)
         result: Any = step.fn(*args, **kwargs)
         if inspect.isawaitable(result):
             result = asyncio.run(_awaited(result))
-        return step.signature.settle_result(result)[0]
+        return signature.settle_result(result)[0]
 
     try:
         answer: FromProcess = Returned(wanted.number, copy_context().run(body))

@@ -100,7 +100,7 @@ class ProcessPool:
             reference.module,
             reference.qualname,
             reference.step,
-            call.stored or b"",
+            call.input,
             info.run_id,
             info.step_id,
             info.attempt,
@@ -122,7 +122,7 @@ class ProcessPool:
                         self._all.discard(process)
         if isinstance(answer, Raised):
             raise exception_of(Failure.decode(answer.failure))
-        return call.codec.decode_result(answer.output)
+        return call.codec.copy_result(answer.output)
 
     async def _taken(self) -> _Process:
         while self._idle:

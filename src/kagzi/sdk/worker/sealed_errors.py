@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from kagzi.api.operations import Operation
-from kagzi.core.failure import Failure, check_failure
+from kagzi.core.failure import HIDDEN, Failure, check_failure
+from kagzi.core.lineage import Lineage, PayloadKind
 from kagzi.core.step import Step
-from kagzi.sdk.payload import Codec, decode
+from kagzi.sdk.payload import Codec, Reader
 
 
 class SealedErrors:
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, lineage: Lineage) -> None:
         self._codec = codec
+        self._lineage = lineage
+        self._reader = Reader(codec)
 
     def sealed(self, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
         """Returns operations as they are stored."""
@@ -22,24 +23,23 @@ class SealedErrors:
 
     def unsealed(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """Returns rows of steps and children as the workflow reads them. CannotDecode with a wrong key."""
-        return tuple([step if step.error is None else replace(step, error=self._unseal(step.error)) for step in steps])
+        return tuple([step if step.error is None else replace(step, error=self._unseal(step)) for step in steps])
 
     def _seal(self, operation: Operation) -> Operation:
         error: bytes | None = getattr(operation, "error", None)
         if error is None:
             return operation
         failure = Failure.decode(error)
+        step_id: str | None = getattr(operation, "step_id", None)
+        kind = PayloadKind.ERROR if step_id is None else PayloadKind.STEP_ERROR
+        context = self._lineage.of(kind, step_id or "")
         try:
-            sealed = failure.seal(self._codec.encode).encode()
+            sealed = failure.seal(lambda data: self._codec.encode(data, context)).encode()
             check_failure(sealed, "the error")
         except Exception as problem:  # better no error than one that everybody can read
-            hidden = f"(hidden: the codec of the app raised {type(problem).__name__})"
+            hidden = HIDDEN.format(type(problem).__name__)
             sealed = Failure(failure.type, hidden, failure.kind, failure.non_retryable, failure.bases).encode()
         return replace(operation, error=sealed)
 
-    def _unseal(self, error: bytes) -> bytes:
-        failure = Failure.decode(error)
-        return failure.unseal(self._read).encode() if failure.sealed else error
-
-    def _read(self, data: bytes) -> Any:
-        return decode(self._codec.decode(data))
+    def _unseal(self, step: Step) -> bytes:
+        return self._reader.failure(step.error or b"", self._lineage.step_error(step)).encode()

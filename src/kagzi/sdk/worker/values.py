@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kagzi.api.operations import Operation, RunOperation, SetValue
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.run_value import PROGRESS, Progress
-from kagzi.sdk.ambient import payload_codec
-from kagzi.sdk.signal_values import value_codec
+from kagzi.sdk.values import encode_value
 from kagzi.sdk.worker.bodies import SHOW_AFTER
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Values:
         if said is None or execution is None:
             return
         try:
-            self.set(PROGRESS, value_codec(Any, f"value {PROGRESS!r}", payload_codec(execution)).encode_result(said))
+            self.set(PROGRESS, encode_value(PROGRESS, said, execution))
         except Exception as error:  # of the app's codec
             logger.warning("the progress of run %s cannot be written: %s", self._attempt.run_id, error)
 

@@ -30,7 +30,7 @@ _claim_of = reader(
     """
     _ _ workflow_type version task_queue external_id _ started_at lease attempts executions crashes inbox_seq token
     cancel_requested origin_run_id scheduled_for timezone family depth handles_run_id incarnation executions_before
-    woken
+    woken lineage
     """,
     TO_WORKER,
     read={"token": str, "origin_run_id": text_of, "handles_run_id": text_of},

@@ -650,6 +650,7 @@ CREATE TABLE kagzi.workflow_runs (
     joins integer,
     joined_at bigint,
     joined_by uuid,
+    lineage text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_moves CHECK (
 CASE

@@ -23,7 +23,7 @@ _claim_of: Final = reader(
     """
     run_id workflow_type version task_queue external_id input started_at lease attempts executions crashes inbox_seq
     token cancel_requested origin_run_id scheduled_for timezone family depth handles_run_id failed_input incarnation
-    executions_before woken limited
+    executions_before woken lineage limited
     """,
     TO_WORKER,
     read={"cancel_requested": bool, "family": bool, "limited": bool},

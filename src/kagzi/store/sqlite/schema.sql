@@ -298,7 +298,7 @@ CREATE TABLE workflow_runs (
     timezone         TEXT,
     next_fire_at     INTEGER,
     max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
-    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER, limit_name TEXT, limit_key TEXT, held_key INTEGER, woken TEXT, debounce_key TEXT, parent_attempt INTEGER, joins INTEGER, joined_at INTEGER, joined_by TEXT,
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER, limit_name TEXT, limit_key TEXT, held_key INTEGER, woken TEXT, debounce_key TEXT, parent_attempt INTEGER, joins INTEGER, joined_at INTEGER, joined_by TEXT, lineage TEXT,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
@@ -360,7 +360,8 @@ CREATE TRIGGER finished_gives_its_id_only BEFORE UPDATE OF superseded_by ON work
                    NEW.waiting_for, NEW.parent_policy, NEW.has_children, NEW.depth, NEW.on_failure,
                    NEW.on_failure_queue, NEW.tags, NEW.repeats_run_id, NEW.incarnation, NEW.executions_before,
                    NEW.limit_name, NEW.limit_key, NEW.held_key, NEW.woken,
-                   NEW.debounce_key, NEW.joins, NEW.joined_at, NEW.joined_by)
+                   NEW.debounce_key, NEW.joins, NEW.joined_at, NEW.joined_by,
+                   NEW.lineage)
                IS (OLD.run_id, OLD.token, OLD.worker_id, OLD.claim_key, OLD.available_at, OLD.lease_expires_at,
                    OLD.lease_length, OLD.created_at, OLD.started_at, OLD.finished_at, OLD.deadline_at, OLD.priority,
                    OLD.attempts, OLD.executions, OLD.crashes, OLD.crashed_seq, OLD.poll, OLD.inbox_seq,
@@ -371,7 +372,8 @@ CREATE TRIGGER finished_gives_its_id_only BEFORE UPDATE OF superseded_by ON work
                    OLD.waiting_for, OLD.parent_policy, OLD.has_children, OLD.depth, OLD.on_failure,
                    OLD.on_failure_queue, OLD.tags, OLD.repeats_run_id, OLD.incarnation, OLD.executions_before,
                    OLD.limit_name, OLD.limit_key, OLD.held_key, OLD.woken,
-                   OLD.debounce_key, OLD.joins, OLD.joined_at, OLD.joined_by))
+                   OLD.debounce_key, OLD.joins, OLD.joined_at, OLD.joined_by,
+                   OLD.lineage))
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
 END;

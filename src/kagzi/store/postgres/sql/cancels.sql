@@ -114,20 +114,21 @@ WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.
 
 -- name: repeat_run
 -- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance. It is
--- for the same instant of a schedule, and none of its firings.
+-- for the same instant of a schedule, and none of its firings. What it holds was sealed for its source.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, task_queue, workflow_type, version, priority, input, lease_length, created_at, available_at,
     deadline_at, status, claim_key, started_at, origin_run_id, scheduled_for, timezone, handles_run_id, repeats_run_id,
-    incarnation, limit_name, {{carried}})
+    incarnation, limit_name, lineage, {{carried}})
 SELECT r.namespace, $4::uuid, r.task_queue, r.workflow_type, r.version, r.priority, r.input, r.lease_length, i.now,
        i.now, i.now + (r.deadline_at - r.created_at), 'PENDING',
        {{claim_key_of_now(r.priority, i.now)}},
        CASE WHEN $5::integer > 0 THEN r.started_at END,
        CASE WHEN $5::integer > 0 THEN coalesce(r.origin_run_id, r.run_id) END, {{fired_for(r)}}, r.timezone,
-       r.handles_run_id, r.run_id, CASE WHEN $5::integer > 0 THEN r.incarnation END, r.limit_name, {{carried(r)}}
+       r.handles_run_id, r.run_id, CASE WHEN $5::integer > 0 THEN r.incarnation END, r.limit_name,
+       coalesce(r.lineage, '["' || r.run_id || '"]'), {{carried(r)}}
 FROM kagzi.workflow_runs AS r CROSS JOIN instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid
 ON CONFLICT DO NOTHING

@@ -23,7 +23,7 @@ WITH instant AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs AS r SET
     joins = CASE WHEN r.joined_by = $6::uuid THEN r.joins ELSE coalesce(r.joins, 0) + 1 END,
-    joined_at = i.now, joined_by = $6::uuid, input = $9::bytea, version = $10::text, trace_context = $11::text, limit_name = $12::text, limit_key = $13::text,
+    joined_at = i.now, joined_by = $6::uuid, lineage = '["' || r.run_id || '","' || $6::uuid || '"]', input = $9::bytea, version = $10::text, trace_context = $11::text, limit_name = $12::text, limit_key = $13::text,
     deadline_at = least(i.now + $14::bigint, $15::bigint), available_at = f.at,
     claim_key = {{claim_key(f.at, r.priority, i.now)}}, held_key = NULL
 FROM found AS f CROSS JOIN instant AS i

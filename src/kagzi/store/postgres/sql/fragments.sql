@@ -115,7 +115,7 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
            {r}.cancel_requested, {r}.origin_run_id, {{fired_for({r})}} AS scheduled_for, {r}.timezone,
            {r}.has_children IS TRUE OR coalesce({r}.parent_policy, 'none') <> 'none' AS family,
            coalesce({r}.depth, 0) AS depth, {r}.handles_run_id, coalesce({r}.incarnation, 0) AS incarnation,
-           coalesce({r}.executions_before, 0) AS executions_before, {r}.woken, {{carried_to_worker({r})}}
+           coalesce({r}.executions_before, 0) AS executions_before, {r}.woken, {r}.lineage, {{carried_to_worker({r})}}
 
 -- fragment: fired_for(r)
 -- The moment for which a schedule has fired a run, which alone have a zone: its firing, else when somebody has triggered it.
@@ -162,7 +162,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        coalesce(r.depth, 0) AS depth, r.handles_run_id, r.superseded_by, r.former_id,
        coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
        r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, r.parent_attempt,
-       r.debounce_key, coalesce(r.joins, 0) AS joins, r.joined_at, r.joined_by, r.timezone,
+       r.debounce_key, coalesce(r.joins, 0) AS joins, r.joined_at, r.joined_by, r.timezone, r.lineage,
        {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run

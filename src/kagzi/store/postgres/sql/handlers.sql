@@ -25,10 +25,11 @@ WHERE r.status IN ('FAILED', 'TIMED_OUT') AND r.handles_run_id IS NULL
 -- deadline.
 INSERT INTO kagzi.workflow_runs AS r (
     namespace, run_id, task_queue, workflow_type, version, priority, input, created_at, available_at, status, claim_key,
-    handles_run_id, {{carried_to_handler}})
+    handles_run_id, lineage, {{carried_to_handler}})
 SELECT f.namespace, k.run_id, k.task_queue, k.workflow_type, kagzi.resolve_version(f.namespace, k.workflow_type),
        f.priority, k.input, f.finished_at, f.finished_at, 'PENDING', {{claim_key_of_now(f.priority, f.finished_at)}},
-       f.run_id, {{carried_to_handler(f)}}
+       f.run_id, '["' || k.run_id || '",' || substr(coalesce(f.lineage, '["' || f.run_id || '"]'), 2),
+       {{carried_to_handler(f)}}
 FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bytea[])
     AS k (namespace, failed_run_id, run_id, task_queue, workflow_type, input)
 JOIN kagzi.workflow_runs AS f ON f.namespace = k.namespace AND f.run_id = k.failed_run_id

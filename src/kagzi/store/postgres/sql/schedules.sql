@@ -227,12 +227,13 @@ ORDER BY r.namespace, r.run_id;
 -- Runs by templates. None where the instant has one, or somebody has taken the id. In the order of ids, byte by byte, as all starts.
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, created_at, available_at,
-    deadline_at, status, claim_key, schedule_group_id, scheduled_for, timezone, {{carried}})
+    deadline_at, status, claim_key, schedule_group_id, scheduled_for, timezone, lineage, {{carried}})
 SELECT t.namespace, k.run_id, k.external_id, t.task_queue, t.workflow_type,
        CASE t.version WHEN '' THEN kagzi.resolve_version(t.namespace, t.workflow_type) ELSE t.version END,
        t.priority, t.input, $1::bigint, k.available_at, $1::bigint + s.timeout, 'PENDING',
        {{claim_key(k.available_at, t.priority, $1::bigint)}},
-       t.run_id, k.scheduled_for, t.timezone, {{carried(t)}}
+       t.run_id, k.scheduled_for, t.timezone,
+       '["' || k.run_id || '",' || to_json('schedule:' || coalesce(s.name, t.run_id::text))::text || ']', {{carried(t)}}
 FROM unnest($2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[])
     AS k (namespace, schedule_id, run_id, external_id, available_at, scheduled_for)
 JOIN kagzi.workflow_runs AS t ON t.namespace = k.namespace AND t.run_id = k.schedule_id

@@ -51,14 +51,15 @@ WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT
 
 -- name: repeat_run
 -- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance. It is
--- for the same instant of a schedule, and none of its firings.
+-- for the same instant of a schedule, and none of its firings. What it holds was sealed for its source.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, priority, input, lease_length,
     created_at, available_at, deadline_at, status, claim_key, started_at, origin_run_id, scheduled_for, timezone, handles_run_id,
-    repeats_run_id, incarnation, limit_name, {{carried}})
+    repeats_run_id, incarnation, limit_name, lineage, {{carried}})
 SELECT namespace, ?3, task_queue, workflow_type, version, priority, input, lease_length, ?4, ?4,
     ?4 + (deadline_at - created_at), 'PENDING', {{claim_key(?4, priority, ?4)}},
     CASE WHEN ?5 > 0 THEN started_at END, CASE WHEN ?5 > 0 THEN coalesce(origin_run_id, run_id) END,
-    {{fired_for(workflow_runs)}}, timezone, handles_run_id, run_id, CASE WHEN ?5 > 0 THEN incarnation END, limit_name, {{carried}}
+    {{fired_for(workflow_runs)}}, timezone, handles_run_id, run_id, CASE WHEN ?5 > 0 THEN incarnation END, limit_name,
+    coalesce(lineage, '["' || run_id || '"]'), {{carried}}
 FROM workflow_runs
 WHERE namespace = ?1 AND run_id = ?2
 ON CONFLICT DO NOTHING;

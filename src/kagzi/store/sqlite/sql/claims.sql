@@ -42,7 +42,7 @@ SELECT r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, coales
     CASE WHEN r.handles_run_id IS NOT NULL THEN
         (SELECT v.value FROM run_values AS v
          WHERE v.namespace = r.namespace AND v.run_id = r.run_id AND v.name = '@failed_input') END,
-    coalesce(r.incarnation, 0), coalesce(r.executions_before, 0), r.woken,
+    coalesce(r.incarnation, 0), coalesce(r.executions_before, 0), r.woken, r.lineage,
     -- Whether others may wait for it to let go.
     EXISTS (SELECT 1 FROM limits AS l
             WHERE l.namespace = r.namespace

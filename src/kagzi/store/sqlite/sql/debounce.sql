@@ -14,6 +14,7 @@ WHERE namespace = ?1 AND workflow_type = ?2 AND debounce_key = ?3 AND started_at
 -- its version may be another one now. A start that comes twice, because its answer was lost, has joined once.
 UPDATE workflow_runs SET
     joins = CASE WHEN joined_by IS ?11 THEN joins ELSE coalesce(joins, 0) + 1 END, joined_at = ?10, joined_by = ?11,
+    lineage = '["' || run_id || '","' || ?11 || '"]',
     input = ?3, version = ?4, trace_context = ?5, limit_name = ?6, limit_key = ?7, deadline_at = ?8, available_at = ?9,
     claim_key = {{claim_key(?9, priority, ?10)}}, held_key = NULL
 WHERE namespace = ?1 AND run_id = ?2;

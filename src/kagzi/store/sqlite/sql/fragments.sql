@@ -28,7 +28,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
     coalesce(r.depth, 0), r.handles_run_id, r.superseded_by, r.former_id,
     coalesce(r.repeats_run_id, r.origin_run_id), coalesce(r.incarnation, 0), r.schedule_group_id, r.scheduled_for,
     r.origin_run_id, r.parent_attempt, r.debounce_key, coalesce(r.joins, 0), r.joined_at, r.joined_by, r.timezone,
-    {{carried_to_people(r)}}
+    r.lineage, {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

@@ -17,8 +17,9 @@ WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status IN ('FAILED', 'TIMED_OUT')
 -- name: start_handler
 -- Insert the handler of a run, at the moment in which that failed. It has neither an id that could meet a user's nor a deadline.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, priority, created_at,
-    available_at, claim_key, input, handles_run_id, {{carried_to_handler}})
+    available_at, claim_key, input, handles_run_id, lineage, {{carried_to_handler}})
 SELECT r.namespace, ?3, ?4, ?5, ?6, 'PENDING', r.priority, r.finished_at, r.finished_at, ?7, ?8, r.run_id,
+    '["' || ?3 || '",' || substr(coalesce(r.lineage, '["' || r.run_id || '"]'), 2),
     {{carried_to_handler(r)}}
 FROM workflow_runs AS r
 WHERE r.namespace = ?1 AND r.run_id = ?2;

@@ -172,7 +172,7 @@ ORDER BY run_id;
 -- A run by a template, of the version that starts get which name none (see resolve_version) unless it names one. Nothing if
 -- the instant has one, or somebody has taken the id.
 INSERT INTO workflow_runs (namespace, run_id, external_id, task_queue, workflow_type, version, status, priority,
-    created_at, available_at, claim_key, deadline_at, input, schedule_group_id, scheduled_for, timezone, {{carried}})
+    created_at, available_at, claim_key, deadline_at, input, schedule_group_id, scheduled_for, timezone, lineage, {{carried}})
 SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
     coalesce(nullif(t.version, ''),
         (SELECT d.version FROM default_versions AS d
@@ -182,7 +182,8 @@ SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
          ORDER BY o.first_seen_at DESC, length(o.version) DESC, o.version DESC LIMIT 1),
         '1'),
     'PENDING', t.priority, ?5, ?6, {{claim_key(?6, t.priority, ?5)}},
-    ?5 + s.timeout, t.input, t.run_id, ?7, t.timezone, {{carried(t)}}
+    ?5 + s.timeout, t.input, t.run_id, ?7, t.timezone,
+    '["' || ?3 || '",' || json_quote('schedule:' || coalesce(s.name, t.run_id)) || ']', {{carried(t)}}
 FROM workflow_runs AS t
 JOIN schedules AS s ON s.namespace = t.namespace AND s.schedule_id = t.run_id
 WHERE t.namespace = ?1 AND t.run_id = ?2
