@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kagzi.core.instant import SECOND, Instant
+from kagzi.core.limits import SUSPECT_CRASHES
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus, step_name
 from kagzi.sdk.replay.execution import Execution
@@ -185,8 +186,22 @@ class Ledger:
                 raise self._world.violation(f"run {run.run_id} waits for {wait}, and only {named} wake it")
 
     def crash(self, visit: Visit) -> None:
+        self._check_taken_along(visit)
         self._world.happened(Fault.POISON, f"{visit.process.name} {visit.run_id}")
         self._world.crash(self._world.node_of(visit.process))
+
+    def _check_taken_along(self, visit: Visit) -> None:
+        """A run that kills its worker takes nobody along who was claimed with it and has lost workers before."""
+        runs = self._world.checker.runs
+        killer = runs.get(visit.run_id)
+        if killer is None or killer.token != visit.token:
+            return
+        most = max(1, min(SUSPECT_CRASHES, self._world.settings.max_crashes - 1))
+        for run in runs.values():
+            if run is killer or run.status is not RunStatus.RUNNING or run.worker_id != killer.worker_id:
+                continue
+            if run.crashes >= most and run.token is not None and run.token[8:] == killer.token[8:]:
+                raise self._wrong(visit, f"takes run {run.run_id} along, which has lost {run.crashes} workers")
 
     def _check_once(self, visit: Visit) -> None:
         key = (visit.run_id, visit.step_id, visit.attempt, visit.token)

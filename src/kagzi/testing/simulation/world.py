@@ -89,7 +89,7 @@ class World:
         self.nodes = self._draw_nodes(random)
         self.engines = [node for node in self.nodes if node.has_engine]
         self._nodes_by_process = {node.process.name: node for node in self.nodes}
-        self.orders = draw_orders(random, self.until)
+        self.orders = self._draw_orders(random)
         if bulk:
             del self.orders[PLAIN_ORDERS:]
         draw_endings(Random(f"{streams} endings {seed}"), self.orders)
@@ -125,6 +125,9 @@ class World:
             worker = not has_engine or number == 0 or (random.random() < 0.6 and remote < 2)
             nodes.append(Node(self, process, Random(random.random()), engine=has_engine, worker=worker))
         return nodes
+
+    def _draw_orders(self, random: Random) -> list[Order]:
+        return draw_orders(random, self.until)
 
     def link(self, process: Process, random: Random) -> Transport:
         """Returns the way from a process without an engine to those that have one."""
