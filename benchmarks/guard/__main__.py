@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from benchmarks.environments import ROOT
 from benchmarks.guard import growth
 from benchmarks.guard.bounds import FILE, Bounds, Verdict
-from benchmarks.guard.callgrind import NoValgrind
+from benchmarks.guard.callgrind import CannotCount
 from benchmarks.guard.measuring import PYTHON, Measured, measure
 
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show_growth(options.against)
     try:
         measured = measure()
-    except NoValgrind as error:
+    except CannotCount as error:
         print(error, file=sys.stderr)
         return 2
     bounds = Bounds.load()

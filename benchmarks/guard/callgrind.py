@@ -24,15 +24,15 @@ _NAMED: Final = re.compile(r"(c?ob)=\((\d+)\)(?: (.*))?")
 Counts = Mapping[str, int]  # instructions by the program or library they belong to
 
 
-class NoValgrind(Exception):
-    """There is no valgrind on this machine."""
+class CannotCount(Exception):
+    """There is no valgrind on this machine, or it does not see the marks."""
 
 
 def command(mark: str, out: Path) -> list[str]:
     """Returns what stands before the command to be counted. %p in `out` becomes the id of the process."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
-        raise NoValgrind("valgrind is missing (Debian: apt install valgrind)")
+        raise CannotCount("valgrind is missing (Debian: apt install valgrind)")
     return [valgrind, "--quiet", "--tool=callgrind", f"--dump-before={mark}", f"--callgrind-out-file={out}"]
 
 
@@ -40,6 +40,8 @@ def segments(out: Path) -> list[Counts]:
     """Returns what a process has counted up to its first mark, from there to the second, and so on. What came after the
     last one is not told."""
     files = sorted(out.parent.glob(f"{out.name}.*"), key=lambda path: int(path.suffix[1:]))
+    if not files:
+        raise CannotCount("valgrind sees no marks: this build hides the names of its functions; use one of Debian's")
     return [read(path.read_text(errors="replace")) for path in files]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.guard import __main__ as guard
 from benchmarks.guard import growth
 from benchmarks.guard.bounds import Bounds
-from benchmarks.guard.callgrind import PYTHON_MARK, command, read
+from benchmarks.guard.callgrind import PYTHON_MARK, CannotCount, command, read, segments
 from benchmarks.guard.measuring import CALIBRATION, PYTHON, SQLITE, Measured
 
 RECORDED = {CALIBRATION: 1_000_000, "W1 run": 700_000, "W2 step": 200_000}
@@ -118,6 +119,11 @@ def test_without_valgrind_it_says_what_to_install(
 
     assert guard.main([]) == 2
     assert "apt install valgrind" in capsys.readouterr().err
+
+
+def test_a_program_that_has_set_no_mark_cannot_be_counted(tmp_path: Path) -> None:
+    with pytest.raises(CannotCount, match="no marks"):
+        segments(tmp_path / "counts")
 
 
 def test_bytecodes_are_counted_by_function_and_segment(

@@ -67,6 +67,16 @@ async def test_restart_after_immediate_stop_keeps_committed_data(postgres_server
     assert await fetch(url, "SELECT count(*) FROM kept") == 3
 
 
+async def test_another_program_may_run_it(postgres_server: PostgresServer) -> None:
+    program, used = (postgres_server.directory / name for name in ("program", "used"))
+    program.write_text(f'#!/bin/sh\necho "$@" >{used}\nexec {postgres_server.bin_dir / "postgres"} "$@"\n')
+    program.chmod(0o755)
+    await asyncio.to_thread(postgres_server.stop, "fast")
+    await asyncio.to_thread(lambda: postgres_server.start(program=program))
+    assert await fetch(postgres_server.url, "SELECT 1") == 1
+    assert "-D" in used.read_text()
+
+
 async def test_a_server_is_durable_and_ready_for_many() -> None:
     with PostgresServer(settings={"shared_buffers": "32MB"}) as server:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
