@@ -14,6 +14,7 @@ import pytest
 
 import kagzi
 from kagzi import Debounce, InvalidRequest, Kagzi, Limit, Rate
+from kagzi._proto.v1 import common_pb2, workflow_schedule_pb2, workflow_schedule_pb2_grpc
 from kagzi.api.operations import StartRun
 from kagzi.clock import SystemClock
 from kagzi.codecs import Encrypt
@@ -246,3 +247,57 @@ async def test_an_encoded_input_needs_its_key_beside_it() -> None:
         assert (run.limit_key, run.task_queue, b"acme" in run.input) == ("acme", "slow", False)
         run = await app.engine.workflows.get("default", await ways["http"]("whole", the_order()))
         assert run.limit_key == "acme", "plain input can be read"
+
+
+async def test_schedules_by_name_fire_such_runs() -> None:
+    app = make_app("memory://")
+    async with app, app.worker(), AsyncExitStack() as stack:
+        engine: LocalEngine = app.engine  # type: ignore[assignment]
+        server = await stack.enter_async_context(RpcServer(engine))
+        field = FieldClient(server.target)
+        stack.push_async_callback(field.channel.close)
+        port = await stack.enter_async_context(dashboard(engine))
+        http = await stack.enter_async_context(HttpClient(port.url))
+        browser = await stack.enter_async_context(Browser(port.url))
+        schedules = workflow_schedule_pb2_grpc.WorkflowScheduleServiceStub(field.channel)
+
+        async def by_field(input: object, name: str) -> str:
+            data = common_pb2.Payload(data=msgspec.json.encode(input))
+            request = workflow_schedule_pb2.CreateWorkflowScheduleRequest(
+                workflow_type="whole", cron_expr="@yearly", input=data, name=name
+            )
+            try:
+                return (await schedules.CreateWorkflowSchedule(request, timeout=10)).schedule.schedule_id
+            except grpc.aio.AioRpcError as error:
+                raise InvalidRequest(error.details() or "") from None
+
+        async def by_http(input: object, name: str) -> str:
+            body = {"workflow": "whole", "cron": "@yearly", "input": input, "name": name}
+            response = await http.send("POST", "/api/v1/schedules", json=body)
+            if response.status_code >= 400:
+                raise InvalidRequest(response.text)
+            return str(response.json()["schedule_id"])
+
+        async def by_form(input: object, name: str) -> str:
+            form = (await browser.open("/new-schedule")).form("/new-schedule")
+            said = {"workflow": "whole", "cron": "@yearly", "input": msgspec.json.encode(input).decode(), "name": name}
+            answer = await browser.http.post(
+                form.action, data=form.fields | said, headers={"origin": str(browser.http.base_url).rstrip("/")}
+            )
+            if answer.status_code >= 400:
+                raise InvalidRequest(answer.text)
+            return (await engine.schedules.get("default", name)).schedule_id
+
+        for name, make in (("field", by_field), ("http", by_http), ("form", by_form)):
+            with pytest.raises(InvalidRequest, match="has no argument"):
+                await make({"ordre": 1}, name)
+            schedule_id = await make(the_order(), name)
+            run = await (await app.schedules.get(name)).trigger()
+            assert seen(await engine.workflows.get("default", run.id)) == {
+                "queue": "slow",
+                "version": "7",
+                "span": 3_600_000_000,
+                "on_failure": "mourn",
+                "limit_key": "acme",
+                "debounced": None,
+            }, (name, schedule_id)

@@ -442,7 +442,8 @@ OURS: dict[str, str] = {
     "CreateWorkflowScheduleRequest": (
         "50 schedule_id string, 51 name ?string, 52 timezone string, 53 overlap string, 54 jitter_ms int64, "
         "55 priority int32, 56 timeout_us ?int64, 57 limit_key ?string, 58 tags map<string,string>, "
-        "59 on_failure ?string, 60 on_failure_queue ?string, 61 exact_retry_policy ?bytes"
+        "59 on_failure ?string, 60 on_failure_queue ?string, 61 exact_retry_policy ?bytes, 62 complete bool, "
+        "63 other_queue bool"
     ),
     "UpdateWorkflowScheduleRequest": (
         "52 timezone ?string, 53 overlap ?string, 54 jitter_ms ?int64, 55 priority ?int32, 56 timeout_us ?int64, "

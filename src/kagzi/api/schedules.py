@@ -37,6 +37,9 @@ class CreateSchedule(Struct, frozen=True, kw_only=True):
     on_failure: str | None = None
     on_failure_queue: str | None = None
     limit_key: str | None = None  # whose share of limits its runs take
+    # As in StartRun: whoever makes it knows the workflow by its name alone.
+    by_name: bool = False
+    other_queue: bool = False
 
 
 class UpdateSchedule(Struct, frozen=True, kw_only=True):

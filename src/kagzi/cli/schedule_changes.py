@@ -64,7 +64,7 @@ def _behaviour(command: F) -> F:
             "--queue",
             shell_complete=known_queues,
             metavar="NAME",
-            help=f"The queue of the runs. [{DEFAULT_QUEUE}]",
+            help="The queue of the runs. [that of the workflow, as its worker told, else default]",
         ),
         click.option("--tz", metavar="ZONE", help="The time zone, such as Europe/Berlin. [UTC]"),
     ):
@@ -84,6 +84,11 @@ def _behaviour(command: F) -> F:
     help="The arguments of each run. @order.json reads a file, - reads standard input.",
 )
 @click.option("--paused", is_flag=True, help="Make it without firing, until it is resumed.")
+@click.option(
+    "--limit-key",
+    metavar="TEXT",
+    help="Whose share of the limits of the workflow the runs take. [what the workflow says, of the input]",
+)
 @_behaviour
 @where
 @as_json
@@ -93,6 +98,7 @@ def create(
     expression: str,
     text: str,
     paused: bool,
+    limit_key: str | None,
     tz: str | None,
     queue: str | None,
     version: str | None,
@@ -118,6 +124,9 @@ def create(
         name=name,
         workflow_type=workflow,
         task_queue=queue or DEFAULT_QUEUE,
+        by_name=True,
+        other_queue=queue is None,
+        limit_key=limit_key,
         version=version or "",
         cron_expr=expression,
         timezone=tz or "UTC",

@@ -40,7 +40,7 @@ class ScheduleForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tz: Name = "UTC"
     name: Name | None = None
     input: Annotated[str, Meta(max_length=PAYLOAD_BYTES)] = "[]"
-    queue: Name = DEFAULT_QUEUE
+    queue: Name | None = None
     version: Name | None = None
     overlap: Overlap = Overlap.ALLOW
     catchup: Annotated[int, Meta(ge=0, le=MOST_CATCHUP)] = DEFAULT_CATCHUP
@@ -69,7 +69,6 @@ class ScheduleFormQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fi
 async def ask_new_schedule(call: Call[ScheduleFormQuery, None]) -> Html:
     values = {
         "tz": "UTC",
-        "queue": DEFAULT_QUEUE,
         "input": "[]",
         "catchup": str(DEFAULT_CATCHUP),
         "overlap": Overlap.ALLOW.value,
@@ -122,7 +121,12 @@ async def _fields(values: dict[str, str], wrong: dict[str, str], schedule: Sched
         field("cron", "When", "5 cron fields, 6 with seconds, @daily, or every 15m", required=True),
         field("tz", "Time zone", "such as Europe/Berlin", required=True),
         field("input", "Input", hint, long=True),
-        field("queue", "Queue", required=True),
+        field(
+            "queue",
+            "Queue",
+            "without one: that of the workflow" if schedule is None else "",
+            required=schedule is not None,
+        ),
         field("version", "Version", "without one: the default when it fires"),
         field("overlap", "While a run of it is live", choices=tuple(each.value for each in Overlap)),
         field("catchup", "Missed firings that are made up for, at most"),
@@ -181,7 +185,9 @@ async def create_schedule(call: Call[PlainQuery, ScheduleForm]) -> Html | Redire
             schedule_id=schedule_id,
             name=body.name,
             workflow_type=body.workflow,
-            task_queue=body.queue,
+            task_queue=body.queue or DEFAULT_QUEUE,
+            by_name=True,
+            other_queue=body.queue is None,
             version=body.version or "",
             cron_expr=body.cron,
             timezone=body.tz,

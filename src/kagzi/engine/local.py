@@ -331,6 +331,7 @@ class _Parts:
         self.schedules = Schedules(
             store,
             namespaces,
+            self.versions,
             settings,
             new_run_id=ids.run_id,
             started=self._started,

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kagzi.api.events import ScheduleChange
+from kagzi.api.operations import StartRun
 from kagzi.api.schedules import Backfilled, CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Registration
 from kagzi.core.audit import OK, AuditEntry
@@ -41,6 +42,7 @@ from kagzi.engine.listing import Listing
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.patience import Patience, patient
 from kagzi.engine.settings import EngineSettings
+from kagzi.engine.versions import VersionRegistry
 from kagzi.errors import Conflict, InvalidRequest, KagziError, LimitExceeded, NotFound
 from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.store import Store
@@ -59,6 +61,7 @@ class Schedules:
         self,
         store: Store,
         namespaces: Namespaces,
+        versions: VersionRegistry,
         settings: EngineSettings,
         *,
         new_run_id: Callable[[], str],
@@ -71,6 +74,7 @@ class Schedules:
         self._store = store
         self.patience = patience
         self._namespaces = namespaces
+        self._versions = versions
         self._listing = Listing[Schedule](store.page_secret, attrgetter("schedule_id"), BY_ID)
         self._runs = Listing[Run](store.page_secret, attrgetter("run_id"), BY_ID)
         self._payload_bytes = settings.payload_bytes
@@ -93,6 +97,8 @@ class Schedules:
         parse_times(create.cron_expr, check_zone(create.timezone))
         _check_handler(create.on_failure, create.on_failure_queue)
         self._check_options(create)
+        if create.by_name:
+            create = await self._completed(create)
         await self._namespaces.admit(create.namespace)
         made = await self._store.schedules.create(create)
         if isinstance(made, Conflict | LimitExceeded):
@@ -100,6 +106,34 @@ class Schedules:
         self._changed()
         self._tell(made.namespace, made.schedule_id, ScheduleChange.CREATED, None)
         return made
+
+    async def _completed(self, create: CreateSchedule) -> CreateSchedule:
+        """Returns a schedule of a workflow that is known by its name alone, whose runs are those that a start by name
+        makes now. InvalidRequest if the input does not fit."""
+        start = StartRun(
+            namespace=create.namespace,
+            run_id=create.schedule_id,
+            workflow_type=create.workflow_type,
+            task_queue=create.task_queue,
+            version=create.version or None,
+            input=create.input,
+            external_id=create.schedule_id,  # as each of its runs has one, so that none joins another
+            timeout=create.timeout,
+            on_failure=create.on_failure,
+            on_failure_queue=create.on_failure_queue,
+            limit_key=create.limit_key,
+            by_name=True,
+            other_queue=create.other_queue,
+        )
+        whole, _ = await self._versions.complete(start)
+        return replace(
+            create,
+            task_queue=whole.task_queue,
+            timeout=whole.timeout,
+            on_failure=whole.on_failure,
+            on_failure_queue=whole.on_failure_queue,
+            limit_key=whole.limit_key,
+        )
 
     async def get(self, namespace: str, schedule_id: str) -> Schedule:
         found = await self._store.schedules.get(namespace, await self._id_of(namespace, schedule_id))

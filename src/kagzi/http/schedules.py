@@ -98,7 +98,9 @@ class CreateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     tz: _Zone = "UTC"
     name: Annotated[Name | None, Meta(description="What people call it; unique in its namespace.")] = None
     input: _Input = msgspec.field(default_factory=lambda: Raw(b"[]"))
-    queue: Name = DEFAULT_QUEUE
+    queue: Annotated[
+        Name | None, Meta(description="Without one: that of the workflow, as its worker told; if none has, `default`.")
+    ] = None
     version: Annotated[Name | None, Meta(description="Without one: the default at the time of firing.")] = None
     enabled: bool = True
     catchup: _Catchup = DEFAULT_CATCHUP
@@ -139,7 +141,9 @@ async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
             schedule_id=schedule_id,
             name=body.name,
             workflow_type=body.workflow,
-            task_queue=body.queue,
+            task_queue=body.queue or DEFAULT_QUEUE,
+            by_name=True,
+            other_queue=body.queue is None,
             version=body.version or "",
             cron_expr=body.cron,
             timezone=body.tz,

@@ -133,6 +133,8 @@ def create_to_wire(create: CreateSchedule) -> pb.CreateWorkflowScheduleRequest:
         limit_key=create.limit_key,
         on_failure=create.on_failure,
         on_failure_queue=create.on_failure_queue,
+        complete=not create.by_name,
+        other_queue=create.other_queue,
     )
 
 
@@ -159,6 +161,8 @@ def create_from_wire(request: pb.CreateWorkflowScheduleRequest, *, namespace: st
         limit_key=request.limit_key if request.HasField("limit_key") else None,
         on_failure=request.on_failure if request.HasField("on_failure") else None,
         on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
+        by_name=not request.complete,
+        other_queue=request.other_queue or not request.task_queue,
     )
 
 
