@@ -740,6 +740,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
             "queue_limit": "queue_concurrency_limit",
             "type_limits": "workflow_type_concurrency",
             "actor": FROM_THE_CALL,
+            "peer": FROM_THE_CALL,
         },
     ),
     (Registered, "RegisterResponse", {"warnings": "schedule_warnings"}),
