@@ -223,6 +223,10 @@ async def test_an_inbox_that_is_full_says_so_at_every_door_at_once(
             with pytest.raises(LimitExceeded, match="signals wait in the inbox"):
                 await call
         assert (await engine.workflows.signal(first)).repeated
+    for url in (ports.url, f"grpc://{ports.field.target}"):
+        async with Kagzi(url) as app:
+            with pytest.raises(LimitExceeded, match="signals wait in the inbox"):
+                await app.handle(run_id).signal("paid", 2)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await ports.field.workflows.SignalWorkflow(signals.send_to_wire(second), timeout=30)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar, cast
 
-from kagzi.errors import Unavailable
+from kagzi.errors import LimitExceeded, Unavailable
 
 T = TypeVar("T")
 
@@ -44,8 +44,9 @@ class _Patient:
                 method = getattr(self._service(), name)
                 try:
                     return await method(*args, **kwargs)
-                except Unavailable:
-                    if loop.time() + pause > until:
+                except Unavailable as error:
+                    lasting = isinstance(error, LimitExceeded) and not error.passing
+                    if lasting or loop.time() + pause > until:
                         raise
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
