@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kagzi import tracing
 from kagzi.api.admin import AdminService
@@ -16,11 +16,13 @@ from kagzi.api.limits import LimitService
 from kagzi.api.schedules import ScheduleService
 from kagzi.api.versions import VersionService
 from kagzi.api.workflows import WorkflowService
+from kagzi.app.audited import audited
 from kagzi.app.place import Place, connect_to
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import default_url
 from kagzi.core.failure import Redact
 from kagzi.core.limits import check_name
+from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.blocking import Portal
@@ -29,6 +31,8 @@ from kagzi.sdk.opening import Opening
 from kagzi.sdk.patience import patient
 from kagzi.sdk.payload import Codec, Reader
 from kagzi.settings import Loaded, Settings, load, mask_url
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -160,6 +164,12 @@ class Connected(Registrar):
             opening.check()
         return engine
 
+    def audited(self, name: str, service: T) -> T:
+        """Returns the service, whose changes are audited if this program has the database itself: a server does so
+        for those who call it."""
+        engine = self._engine
+        return audited(engine, name, service) if self._owns_engine and isinstance(engine, LocalEngine) else service
+
     @property
     def opening(self) -> Opening | None:
         """Where the app is open, and in which event loop; None if it is not."""
@@ -209,7 +219,7 @@ class Connected(Registrar):
     def _service(self, name: str, without: str, but: Collection[str] = ()) -> Any:
         if getattr(self.engine, name, None) is None:
             raise InvalidRequest(f"this engine was made for a test and {without}")
-        return patient(lambda: getattr(self.engine, name), but=but)
+        return self.audited(name, patient(lambda: getattr(self.engine, name), but=but))
 
     def _workflow_service(self) -> WorkflowService:
         return patient(lambda: self._engine_here().workflows)

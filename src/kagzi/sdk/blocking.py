@@ -33,6 +33,7 @@ from kagzi.sdk.worker.threads import DaemonExecutor
 S = TypeVar("S", bound="Reaching")
 A = ParamSpec("A")
 V = TypeVar("V")
+E = TypeVar("E")
 
 _LOOK_SECONDS: Final = 1.0  # how often a call that waits looks whether the loop it waits for still runs
 _CLOSING_SECONDS: Final = 5.0  # at the end of the program
@@ -43,6 +44,10 @@ class Opened(Protocol):
 
     @property
     def engine(self) -> Engine: ...
+
+    def audited(self, name: str, service: E) -> E:
+        """Returns the service of this name, whose changes are audited if the app has the database itself."""
+        ...
 
     @property
     def opening(self) -> Opening | None:
@@ -74,6 +79,10 @@ class Portal:
 
     def __call__(self) -> Engine:
         return self._app.engine
+
+    def audited(self, name: str, service: E) -> E:
+        """Returns the service, whose changes are audited if the app has the database itself."""
+        return self._app.audited(name, service)
 
     def wait(self, name: str, instead: str, begin: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Returns what this coroutine returns, once the app's loop has run it. `name` is what users have called,

@@ -302,7 +302,7 @@ class Handle(Generic[R]):
         )
 
     def _workflow_service(self) -> WorkflowService:
-        return patient(lambda: self._engine().workflows)
+        return self._engine.audited("workflows", patient(lambda: self._engine().workflows))
 
     async def _lineage(self) -> Lineage:
         """For whom payloads of the run are sealed. Asked for a codec alone."""
