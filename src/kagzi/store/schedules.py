@@ -198,7 +198,7 @@ def same_schedule(create: CreateSchedule, found: Schedule) -> bool:
         all(
             getattr(create, field) == getattr(found, field)
             for field in CreateSchedule.__struct_fields__
-            if field not in ("enabled", "input")
+            if field not in ("enabled", "input", "by_name", "other_queue")
         )
         and create.input == found.input
     )
