@@ -50,7 +50,7 @@ MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 FIRST_FEW = 8
 HINTS = {
     "acknowledge_what_is_locked": 12,
-    "lose_what_is_locked": 12,
+    "lose_what_is_locked": 66,
     "a_tick_fires_one_timer": 20,
     "apply_an_operation_after_a_refused_one": 27,
     "cancellations_are_not_recorded": 18,

@@ -20,7 +20,7 @@ import pytest
 from kagzi.api.operations import CancelAnswer, CancelRun, ChunkAnswer, CompleteRun, Started
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
-from kagzi.errors import InvalidRequest, MissingDependency, SchemaMismatch, Unavailable
+from kagzi.errors import InvalidRequest, Locked, MissingDependency, SchemaMismatch, Unavailable
 from kagzi.store.sqlite import SqliteStore, connection, schema
 from kagzi.store.sqlite.statements import SQL, execute, unnumbered, widened
 from kagzi.testing.clock import VirtualClock
@@ -259,7 +259,7 @@ class TestTrouble:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         try:
-            with pytest.raises(Unavailable, match="another process"):
+            with pytest.raises(Locked, match=r"another process|\(this one\)"):
                 await bench.answer(start)
             # Readers do not mind.
             assert await bench.store.runs.get(NAMESPACE, start.run_id) is None
@@ -267,6 +267,25 @@ class TestTrouble:
             other.execute("ROLLBACK")
             other.close()
         assert isinstance(await bench.answer(start), Started)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell who holds a lock")
+    async def test_a_process_that_keeps_the_file_locked_is_named(
+        self, bench: Bench, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
+        program = (
+            "import sqlite3, sys; other = sqlite3.connect(sys.argv[1], isolation_level=None);"
+            " other.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
+        )
+        arguments = [sys.executable, "-c", program, str(path)]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            with pytest.raises(Locked, match=rf"process {holder.pid} \(python") as raised:
+                await bench.start()
+            holder.communicate()
+        assert "sqlite3.connect" not in str(raised.value)  # arguments may be secrets
+        await bench.start()
 
     async def test_a_short_lock_is_waited_for(self, bench: Bench, path: Path) -> None:
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 
-from kagzi.errors import InvalidRequest, KagziError, Unavailable
+from kagzi.errors import InvalidRequest, KagziError, Locked, Unavailable
+from kagzi.store.sqlite.holders import holder_of
 
-_HELD = (
-    "another process has been writing to it for too long. Try again; if it stays so, look for a program "
-    "that holds it open"
-)
 _REASONS = {
-    sqlite3.SQLITE_BUSY: _HELD,
-    sqlite3.SQLITE_LOCKED: _HELD,
     sqlite3.SQLITE_FULL: "the disk is full. Nothing was written; free some space and try again",
     sqlite3.SQLITE_IOERR: "the disk refused to read or write. Check the disk and try again",
     sqlite3.SQLITE_READONLY: "the file or its directory is read-only. Kagzi needs to write to both",
@@ -35,6 +30,12 @@ def translate(error: sqlite3.Error, path: str | None) -> KagziError:
     if _code(error) == sqlite3.SQLITE_NOTADB:
         return InvalidRequest(
             f"{where} is not an SQLite database. Give the path of a new file, or of one that Kagzi made"
+        )
+    if is_busy(error):
+        holder = holder_of(path)
+        return Locked(
+            f"cannot use {where}: {holder or 'another process'} has been writing to it for too long. Try again; if it "
+            f"stays so, {'end that process' if holder else 'look for a program that holds it open'}"
         )
     reason = _REASONS.get(_code(error), f"{error}")
     return Unavailable(f"cannot use {where}: {reason}")
