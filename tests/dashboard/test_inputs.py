@@ -163,6 +163,8 @@ async def test_forms_write_what_the_codec_of_the_app_reads(tmp_path: Path) -> No
             form = (await browser.open("/start", workflow="sell")).form("/start")
             started = await browser.send(form, **{"arg.order": "1", "arg.to": '{"street": "Main"}'})
             assert (await ended(started))[1] == "Main"
+            twice = await browser.send(form, **{"arg.order": "1", "arg.to": '{"street": "Main"}'})
+            assert twice.links["Start a copy …"] == started.links["Start a copy …"]
             run_id = started.links["Start a copy …"].partition("like=")[2]
             copy = await browser.open(started.links["Start a copy …"])
             assert "Main" in copy.form("/start").fields["arg.to"]
@@ -170,8 +172,11 @@ async def test_forms_write_what_the_codec_of_the_app_reads(tmp_path: Path) -> No
             forked = await browser.send(asked)
             assert "the other one stays as it is" in forked.text
             assert (await ended(forked))[1] == "Main"
-            changed = await browser.send(asked, **{"arg.to": '{"street": "Mainstream"}', "fresh": app._ids.run_id()})
+            given = {"arg.to": '{"street": "Mainstream"}', "fresh": app._ids.run_id()}
+            changed = await browser.send(asked, **given)
             assert (await ended(changed))[1] == "Mainstream"
+            twice = await browser.send(asked, **given)
+            assert twice.links["Start a copy …"] == changed.links["Start a copy …"]
 
             form = (await browser.open("/start", workflow="ask")).form("/start")
             waiting = await browser.send(form, **{"arg.what": "Main or"})

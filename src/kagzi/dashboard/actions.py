@@ -16,7 +16,7 @@ from kagzi.core.lineage import PayloadKind, lineage_of
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.core.signal import MADE_KEY
 from kagzi.dashboard.asking import AskQuery, EmptyForm, Field, Question, Subject
-from kagzi.dashboard.decoding import read_run, written_payload
+from kagzi.dashboard.decoding import made_before, read_run, written_payload
 from kagzi.dashboard.inputs import (
     InputForm,
     WrongInput,
@@ -28,6 +28,7 @@ from kagzi.dashboard.inputs import (
 )
 from kagzi.dashboard.shell import path_to
 from kagzi.dashboard.text import editable, uneditable
+from kagzi.errors import Conflict
 from kagzi.http.apart import apart
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
@@ -164,7 +165,7 @@ class Forking(RunQuestion, frozen=True, kw_only=True):
             )
             return await self.show(call, fields, status=400, trouble=error.wrong.get("", ""))
         if written is not None and not await apart(len(written), _same_input, parameters, written, run.input):
-            return await _fork(call, run, written_payload(call, written, lineage_of(run).of(PayloadKind.INPUT)))
+            return await _fork(call, run, written)
         return await _fork(call, run, None)
 
 
@@ -191,22 +192,29 @@ def _compact(data: bytes) -> bytes | None:
 
 
 async def _fork(call: Call[Any, ForkForm], run: Run, changed: bytes | None) -> Redirect:
-    body = call.body
+    body, input = call.body, changed
+    run_id = body.fresh or call.host.ids.run_id()
+    if changed is not None:
+        input = written_payload(call, changed, lineage_of(run).of(PayloadKind.INPUT))
     request = RepeatRun(
         namespace=call.namespace,
-        run_id=body.fresh or call.host.ids.run_id(),
+        run_id=run_id,
         of_run_id=run.run_id,
         keep_steps=body.from_step is not None,
         keep_id=False,
         fork=Fork(
             from_step=body.from_step,
-            input=changed,
+            input=input,
             version=None if body.version == run.version else body.version,
         ),
     )
     with naming("from_step or version"):
-        started = await call.engine.workflows.repeat(request)
-    return _to(call, started.run_id, "fork")
+        try:
+            await call.engine.workflows.repeat(request)
+        except Conflict:
+            if changed is None or not await made_before(call, run_id, changed):
+                raise
+    return _to(call, run_id, "fork")
 
 
 class SignalForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kagzi.core.canonical import same_json
 from kagzi.core.failure import Failure, open_failure
 from kagzi.core.lineage import Lineage, PayloadContext, PayloadKind, input_of, lineage_of, schedule_input
 from kagzi.core.run import Run
@@ -17,7 +18,7 @@ from kagzi.core.run_value import RunValue
 from kagzi.core.schedule import Schedule
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
-from kagzi.errors import CannotDecode
+from kagzi.errors import CannotDecode, NotFound
 from kagzi.http.call import Call, PayloadCodec
 
 
@@ -66,6 +67,18 @@ def read_schedule(call: Call[Any, Any], schedule: Schedule) -> Schedule:
     if (codec := call.codec) is None:
         return schedule
     return replace(schedule, input=_read(codec, schedule.input, schedule_arguments(schedule)))
+
+
+async def made_before(call: Call[Any, Any], run_id: str, written: bytes) -> bool:
+    """Returns whether this run is what a form has made that came twice: a codec gives other bytes each time, by which
+    the engine cannot tell."""
+    if call.codec is None:
+        return False
+    try:
+        run = read_run(call, await call.engine.workflows.get(call.namespace, run_id))
+    except NotFound:
+        return False
+    return same_json(run.input, written)
 
 
 def schedule_arguments(schedule: Schedule) -> PayloadContext:

@@ -13,7 +13,7 @@ from kagzi.core.lineage import new_input
 from kagzi.core.run import Run
 from kagzi.core.versions import MADE_BY_CODE, WorkflowInterface, WorkflowVersion
 from kagzi.dashboard.asking import Field
-from kagzi.dashboard.decoding import read_run, written_payload
+from kagzi.dashboard.decoding import made_before, read_run, written_payload
 from kagzi.dashboard.inputs import (
     JSON_HINT,
     InputForm,
@@ -153,11 +153,11 @@ def _choices(known: tuple[WorkflowVersion, ...]) -> list[Choice]:
 
 
 async def start(call: Call[PlainQuery, StartForm]) -> Html | Redirect:
-    body = call.body
+    body, written = call.body, b""
+    run_id = body.fresh or call.host.ids.run_id()
     try:
         parameters = await parameters_of(call, body.workflow, body.version) if body.fields else None
-        run_id = body.fresh or call.host.ids.run_id()
-        context = new_input(call.namespace, run_id)
+        written = await read_input(parameters, body) or b"[]"
         started = await call.engine.workflows.start(
             StartRun(
                 namespace=call.namespace,
@@ -168,11 +168,13 @@ async def start(call: Call[PlainQuery, StartForm]) -> Html | Redirect:
                 other_queue=body.queue is None,
                 limit_key=body.limit_key,
                 version=body.version,
-                input=written_payload(call, await read_input(parameters, body) or b"[]", context),
+                input=written_payload(call, written, new_input(call.namespace, run_id)),
                 external_id=body.id,
             )
         )
     except (InvalidRequest, Conflict) as error:
+        if isinstance(error, Conflict) and await made_before(call, run_id, written):
+            return Redirect(path_to(call, f"/runs/{run_id}", done="found"))
         return await _form(
             call, workflow=body.workflow, version=body.version, raw=not body.fields, sent=body, error=error
         )
