@@ -169,6 +169,9 @@ async def test_a_run_is_the_same_whoever_starts_it(url: str) -> None:
             for door, start in ways.items():
                 run = await engine.workflows.get("default", await start(name, input))
                 assert seen(run) == first, (name, door)
+        for door, start in ways.items():
+            run = await engine.workflows.get("default", await start("whole", the_order(), version="7"))
+            assert (run.task_queue, run.limit_key) == ("slow", "acme"), f"{door}: also of one that names its version"
         whole = seen(await engine.workflows.get("default", await ways["field"]("whole", the_order())))
         assert whole == {
             "queue": "slow",
