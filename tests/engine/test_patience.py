@@ -90,7 +90,7 @@ CHANGES: Final[dict[str, tuple[str, Callable[[LocalEngine], Awaitable[Any]], Cal
         lambda engine: engine.versions.list("default", "order"),
     ),
     "a run is done again": (
-        "runs.get",
+        "runs.facts_of",
         lambda engine: engine.workflows.repeat(
             RepeatRun(namespace="default", run_id=FIRED, of_run_id=RUN, keep_steps=False)
         ),
