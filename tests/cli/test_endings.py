@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kagzi.owners import user_name
 from tests.cli.conftest import Result, Shell, read_until, served
 
 NOBODY = "01890000-0000-7000-8000-000000000009"
@@ -163,17 +164,36 @@ def test_a_job_that_was_cancelled_has_not_done_what_was_asked(shop: Shell) -> No
     assert shop("jobs", "watch", found[1], "--url", url).code == 1
 
 
-def test_changes_of_runs_are_audited(shop: Shell) -> None:
+def test_changes_by_command_are_audited(shop: Shell) -> None:
     run_id = start(shop, "one")
-    for command in ("cancel", "terminate", "retry"):
-        assert shop("runs", command, "one").code == 0
+    changes = {
+        "runs cancel one": f"run {run_id}",
+        "runs terminate one": f"run {run_id}",
+        "runs retry one": f"run {run_id}",
+        "runs wake one": "run *",
+        "runs fork one": "run *",
+        "schedules create nightly checkout @daily": "schedule nightly",
+        "schedules pause nightly": "schedule nightly",
+        "schedules resume nightly": "schedule nightly",
+        "schedules trigger nightly": "schedule nightly",
+        "schedules delete nightly": "schedule nightly",
+        "queues pause mail": "queue mail",
+        "queues resume mail": "queue mail",
+        "limits set --queue mail --concurrency 2": "queue mail",
+        "limits clear --queue mail": "queue mail",
+        "namespaces create other": "namespace other",
+        "namespaces disable other": "namespace other",
+    }
+    told = {command: shop(*command.split()) for command in changes}
     assert shop("runs", "cancel", "nobody").code == 3
-    entries = shop("audit", "--json").json["entries"]
-    assert [(entry["action"], entry["target"], entry["result"]) for entry in reversed(entries)] == [
-        ("runs cancel", f"run {run_id}", "OK"),
-        ("runs terminate", f"run {run_id}", "OK"),
-        ("runs retry", f"run {run_id}", "OK"),
-    ]
+    entries = shop("audit", "--json", "--limit", "100").json["entries"]
+    found = [(entry["action"], entry["target"], entry["namespace"]) for entry in reversed(entries)]
+    assert len(found) == len(changes), (found, [(name, each.err) for name, each in told.items() if each.code])
+    for (action, target, namespace), (command, expected) in zip(found, changes.items(), strict=True):
+        assert command.startswith(action)
+        assert target == expected or (expected.endswith("*") and target.startswith(expected[:-1])), command
+        assert namespace == ("other" if "other" in command else "default")
+    assert {entry["actor"] for entry in entries} == {f"cli:{user_name()}"}
 
 
 def test_what_makes_no_sense(shop: Shell) -> None:
