@@ -93,7 +93,7 @@ def test_a_run_through_a_server(shop: Shell, database: str, request: pytest.Fixt
     assert doctor.json["components"][3]["message"] == "1 online"
     quick = shop("doctor", "--quick", "--json", "--url", url)
     assert [part["name"] for part in quick.json["components"]] == ["database", "migrations"]
-    assert shop("start", "checkout", "--id", "one", "-i", "2", KAGZI_URL=url).code == 5
+    assert shop("start", "checkout", "--id", "one", "-i", '["2", 5]', KAGZI_URL=url).code == 5
     assert shop("runs", "show", "two", KAGZI_URL=url).code == 3
     worker.send_signal(signal.SIGTERM)
     assert ended(worker)[0] == 0
