@@ -58,8 +58,8 @@ class Call:
     def __init__(self) -> None:
         self.on_the_clock = False
         self.hear_progress = None
-        codec = SimpleNamespace(decode_result=lambda output: output)
-        self.call = SimpleNamespace(input_hash=7, stored=b"[]", codec=codec)
+        codec = SimpleNamespace(copy_result=lambda output: output)
+        self.call = SimpleNamespace(input_hash=7, input=b"[]", codec=codec)
 
     def call_of(self, info: StepInfo) -> Any:
         return self.call
