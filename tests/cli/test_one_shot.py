@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Shell, served
 
 APP = """
-import asyncio, datetime as dt, random, time
+import asyncio, datetime as dt, random, time, kagzi
 from uuid import uuid4
 from pathlib import Path
 from kagzi import Kagzi
@@ -36,6 +36,16 @@ async def wrong() -> None:
     Path("x").read_text()
     with open("y"):
         pass
+    asyncio.gather(double(1), double(2))
+    both = asyncio.create_task(double(1))
+    asyncio.create_task(asyncio.sleep(1))
+    kagzi.map(double, [1, 2])
+    asyncio.sleep(1)
+    double.spawn(1)
+    task = asyncio.create_task(double(2))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(double(2))
+    await task
     await double(2)
 """
 
@@ -93,6 +103,12 @@ def test_what_does_not_belong_into_a_workflow_is_found_with_its_line(shell: Shel
         "double",
         "….read_text",
         "open",
+        "asyncio.gather",
+        "asyncio.create_task",
+        "asyncio.create_task",
+        "kagzi.map",
+        "asyncio.sleep",
+        "double",
     ]
     at = APP.splitlines().index("    double(1)") + 1
     assert f"sums.py:{at}: in bad: double(...) is not awaited" in done.out

@@ -44,6 +44,12 @@ _MODULES: Final[Mapping[str, str]] = {  # everything in them
 _METHODS: Final[Mapping[str, str]] = {  # of whatever object; names that hardly mean anything else
     **dict.fromkeys(("read_text", "write_text", "read_bytes", "write_bytes"), _IO),
 }
+# What has to be awaited: what begins at once, as tasks, and what begins when it is awaited.
+_TASKS: Final = frozenset(f"asyncio.{name}" for name in ("create_task", "ensure_future", "gather", "shield"))
+_AWAITED: Final = frozenset(
+    [*(f"asyncio.{name}" for name in ("sleep", "wait", "wait_for"))]
+    + [f"kagzi.{name}" for name in ("map", "parallel", "race", "run_step", "sleep", "sleep_until", "wait_signal")]
+)
 
 
 class Finding(Struct, frozen=True, order=True):
@@ -73,7 +79,7 @@ def check_workflow(workflow: Workflow[Any, Any]) -> list[Finding]:
     durable = {name for name, value in function.__globals__.items() if isinstance(value, Step | Workflow)}
     found = [
         Finding(file, line, workflow.name, message)
-        for line, message in (*_calls(body, imports), *_unawaited(body, durable))
+        for line, message in (*_calls(body, imports), *_unawaited(body, durable, imports))
     ]
     return sorted(found)
 
@@ -136,17 +142,34 @@ def _has_bare_calls(node: ast.expr) -> bool:
     )
 
 
-def _unawaited(body: ast.AST, durable: set[str]) -> Iterator[tuple[int, str]]:
-    """Finds steps and workflows that are called as a statement of their own in an `async def`, which does nothing."""
+def _unawaited(body: ast.AST, durable: set[str], imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Finds what does nothing in an `async def`, or is cut off at its end: steps and workflows that are called as a
+    statement of their own, and groups and tasks of which nobody hears again."""
     if not isinstance(body, ast.AsyncFunctionDef):
         return
+    read = {node.id for node in ast.walk(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     for node in ast.walk(body):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            called = node.value.func
-            while isinstance(called, ast.Attribute | ast.Call):
-                called = called.value if isinstance(called, ast.Attribute) else called.func
-            if isinstance(called, ast.Name) and called.id in durable:
-                yield (
-                    node.lineno,
-                    f"{called.id}(...) is not awaited, so it does not happen; write `await {called.id}(...)`",
-                )
+        kept = None
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            kept = node.targets[0].id
+        if not isinstance(node, ast.Expr | ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if isinstance(node, ast.Assign) and (kept is None or kept in read):
+            continue
+        called = node.value.func
+        whole = _dotted(called, imports)
+        while isinstance(called, ast.Attribute | ast.Call):
+            called = called.value if isinstance(called, ast.Attribute) else called.func
+        if whole in _TASKS:
+            yield (
+                node.lineno,
+                f"{whole}(...) is never awaited, so what is not over when the workflow returns is cut off; write "
+                f"`await {whole}(...)`",
+            )
+        elif whole in _AWAITED:
+            yield node.lineno, f"{whole}(...) is not awaited, so it does not happen; write `await {whole}(...)`"
+        elif isinstance(called, ast.Name) and called.id in durable:
+            yield (
+                node.lineno,
+                f"{called.id}(...) is not awaited, so it does not happen; write `await {called.id}(...)`",
+            )

@@ -409,6 +409,7 @@ class Interpreter:
 
     async def do_background(self, node: Node) -> None:
         self.background.append(asyncio.create_task(self.run(node)))
+        self.background[-1].add_done_callback(lambda _: None)  # else it would be told that nobody waits for it
 
     async def do_generator(self, nodes: tuple[Node, ...], stop_after: int, close: int, final: Node) -> Any:
         async def generate() -> AsyncGenerator[Any, None]:

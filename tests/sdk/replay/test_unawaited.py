@@ -170,6 +170,149 @@ def test_an_error_of_the_workflow_comes_first() -> None:
     assert outcome.failure.type == "builtins.TypeError"
 
 
+# Tasks that nobody waits for.
+
+
+async def charged() -> None:
+    await step("charge", value())
+
+
+async def a_task() -> int:
+    asyncio.create_task(step("charge", value()))  # noqa: RUF006
+    return 5
+
+
+async def a_task_of_a_function() -> int:
+    asyncio.create_task(charged())  # noqa: RUF006
+    return 5
+
+
+async def a_task_behind_others() -> int:
+    asyncio.ensure_future(asyncio.wait_for(step("charge", value()), 5))  # noqa: RUF006
+    await asyncio.sleep(0)
+    return 5
+
+
+async def a_task_that_a_set_holds() -> int:
+    tasks = set()
+    task = asyncio.create_task(step("charge", value()))
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return 5
+
+
+async def a_gather() -> int:
+    asyncio.gather(step("charge", value()), step("charge", value()))
+    return 5
+
+
+async def a_gather_that_is_kept() -> int:
+    both = asyncio.gather(step("charge", value()), charged())
+    await asyncio.sleep(0)
+    return 5 if both else 6
+
+
+async def a_gather_in_a_task() -> int:
+    async def part() -> None:
+        await asyncio.gather(step("charge", value()), charged())
+
+    asyncio.create_task(part())  # noqa: RUF006
+    return 5
+
+
+async def a_group_in_a_task() -> int:
+    async def part() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(charged())
+
+    asyncio.create_task(part())  # noqa: RUF006
+    return 5
+
+
+async def a_shield() -> int:
+    asyncio.shield(step("charge", value()))
+    return 5
+
+
+async def a_sleep() -> int:
+    asyncio.create_task(asyncio.sleep(5))  # noqa: RUF006
+    return 5
+
+
+@pytest.mark.parametrize(
+    ("workflow", "what"),
+    [
+        (a_task, "charge was called at {place} in a_task"),
+        (a_task_of_a_function, "charged waited at "),
+        (a_task_behind_others, "wait_for waited at "),
+        (a_task_that_a_set_holds, "charge was called at {place} in a_task_that_a_set_holds"),
+        (a_gather, "charge was called at {place} in a_gather"),
+        (a_gather_that_is_kept, "charge was called at {place} in a_gather_that_is_kept"),
+        (a_gather_in_a_task, "part waited at "),
+        (a_group_in_a_task, "part waited at "),
+        (a_shield, "charge was called at {place} in a_shield"),
+        (a_sleep, "sleep waited at "),
+    ],
+)
+def test_a_task_that_nobody_waits_for_fails_the_run_that_cuts_it_off(workflow: Workflow, what: str) -> None:
+    message, _ = complaint(workflow)
+    if "{place}" in what:
+        what = what.format(place=f"{__file__}:{line_of(workflow, 'step(')}")
+    assert message.startswith(what), message
+    assert "in a task that nobody waits for" in message
+
+
+async def tasks_that_are_over() -> int:
+    both = asyncio.gather(step("a", value()), step("b", value()))
+    task = asyncio.create_task(step("c", value()))
+    while not (both.done() and task.done()):
+        await asyncio.sleep(60)
+    return 5
+
+
+async def a_task_that_is_cancelled() -> int:
+    task = asyncio.create_task(step("a", value()))
+    await asyncio.sleep(0)
+    task.cancel()
+    return 5
+
+
+async def losers() -> int:
+    tasks = [asyncio.create_task(step("a", value())), asyncio.create_task(asyncio.sleep(3600))]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    return 5
+
+
+async def what_a_timeout_has_shielded() -> int:
+    task = asyncio.create_task(asyncio.sleep(3600))
+    try:
+        await asyncio.wait_for(asyncio.shield(task), 1)
+    except TimeoutError:
+        pass
+    return 5
+
+
+async def consumers_of_a_queue() -> int:
+    queue: asyncio.Queue[int] = asyncio.Queue()
+
+    async def consume() -> None:
+        while await queue.get():
+            await step("a", value())
+            queue.task_done()
+
+    tasks = [asyncio.create_task(consume()) for _ in range(3)]
+    for number in range(5):
+        queue.put_nowait(number + 1)
+    await queue.join()
+    return 5 if tasks else 6
+
+
+async def a_task_with_a_callback() -> int:
+    task = asyncio.create_task(step("a", value()))
+    task.add_done_callback(lambda _: None)
+    return 5
+
+
 # What was not forgotten.
 
 
@@ -187,13 +330,6 @@ async def a_task_cancelled_before_its_turn() -> int:
     asyncio.create_task(asyncio.sleep(5)).cancel()
     asyncio.sleep(5).close()
     await asyncio.sleep(1)
-    return 5
-
-
-async def left_to_a_task_at_the_end() -> int:
-    asyncio.create_task(step("a", value()))  # noqa: RUF006
-    asyncio.create_task(asyncio.wait_for(step("b", value()), 5))  # noqa: RUF006
-    asyncio.create_task(asyncio.sleep(5))  # noqa: RUF006
     return 5
 
 
@@ -229,9 +365,14 @@ async def beside_a_refused_call() -> int:
 @pytest.mark.parametrize(
     "workflow",
     [
+        tasks_that_are_over,
+        a_task_that_is_cancelled,
+        losers,
+        what_a_timeout_has_shielded,
+        consumers_of_a_queue,
+        a_task_with_a_callback,
         awaited_later,
         a_task_cancelled_before_its_turn,
-        left_to_a_task_at_the_end,
         cut_short_while_waiting_for_a_turn,
         beside_a_refused_call,
     ],
@@ -253,3 +394,24 @@ def test_what_an_exception_has_dropped_does_not_keep_the_workflow_from_cleaning_
     assert bodies == ["refund"]
     assert outcome.failure is not None
     assert outcome.failure.type == "builtins.ZeroDivisionError"
+
+
+@pytest.mark.parametrize("end", ["loser", "cancelled", "forgotten", "failed"])
+def test_a_body_that_has_begun_is_recorded_whatever_becomes_of_its_result(end: str) -> None:
+    async def workflow() -> None:
+        tasks = [asyncio.create_task(step("a", value())), asyncio.create_task(step("b", value()))]
+        if end != "forgotten":
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await step("c", value())
+        if end == "cancelled":
+            for task in tasks:
+                task.cancel()
+            await step("c", value())
+        if end == "failed":
+            raise ValueError
+
+    for seed in range(20):
+        host = Host(workflow, seed=seed)
+        host.live()
+        assert {step_id for step_id, _ in host.started} == {step_id for step_id, _ in host.rows}

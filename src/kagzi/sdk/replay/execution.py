@@ -672,12 +672,16 @@ class Execution:
 
     def _finish(self, main: WorkflowTask) -> None:
         assert self._encode_result is not None
+        if self.steps.running:
+            for wait in self._waiting.values():
+                if isinstance(wait, StepCall) and wait.running:
+                    self.steps.note_begun(wait)
         if self.steps.shown:
             self.steps.record_all_cancelled()
         asked = self.continuing
         if asked is not None and not main.cancelled() and is_asked(main.exception()):
             try:
-                self.loop.refuse_mistakes()
+                self.loop.refuse_mistakes(self._waiting)
                 self.outcome = outcome.begun_anew(main, asked.input, asked.version)
             except Exception as problem:
                 self.outcome = outcome.failed(problem, self._journal.keep_seq(), self.redact)
@@ -685,7 +689,7 @@ class Execution:
             self.outcome = outcome.unsuccessful(main, self._journal.keep_seq(), told=self.cancelled, redact=self.redact)
         else:
             try:
-                self.loop.refuse_mistakes()
+                self.loop.refuse_mistakes(self._waiting)
                 if asked is not None:
                     raise caught(asked)
                 output = self._encode_result(main.result())

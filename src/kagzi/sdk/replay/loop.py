@@ -30,7 +30,7 @@ import sys
 import sysconfig
 from asyncio import _get_running_loop, _set_running_loop
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Set
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Mapping, Set
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from operator import methodcaller
@@ -43,11 +43,12 @@ from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.scope import Scope
 from kagzi.sdk.replay.tasks import Handle, Timer, WorkflowTask
-from kagzi.sdk.replay.unawaited import Unawaited, unstarted
+from kagzi.sdk.replay.unawaited import Unawaited, left, unstarted
 from kagzi.sdk.replay.unwinding import Evicted, close_unstarted, untie, unwind, unwind_generator
 
 if TYPE_CHECKING:
     from kagzi.sdk.replay.execution import Execution
+    from kagzi.sdk.replay.waits import Wait
 
 logger = logging.getLogger("kagzi.workflow")
 
@@ -280,15 +281,23 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     {"message": f"task {task.get_name()} failed and nobody looked", "exception": task.exception()}
                 )
 
-    def refuse_mistakes(self) -> None:
+    def refuse_mistakes(self, waiting: Mapping[str, Wait]) -> None:
         """Raises, when the workflow function has returned, if what it did must not be taken for success: a durable call
-        was never awaited, or made on another thread."""
+        was never awaited, or made on another thread. `waiting`: what tasks still wait for, beside timers."""
         if self.mistake is not None:
             raise self.mistake
-        if self.unawaited.any:
+        unawaited = self.unawaited
+        if waiting or self.timers:
+            durable: set[object] = {wait.future for wait in waiting.values()}
+            durable.update(*[getattr(wait, "waiters", ()) for wait in waiting.values()])
+            durable.update(each for timer in self.timers for each in timer.args if isinstance(each, _Future))
+            found = unawaited.find_left([task for task in self._tasks if not task.done()], durable)
+            if found is not None:
+                raise left(found, place_of_task(found))
+        if unawaited.calls or unawaited.dropped:
             held = [task.get_coro() for task in self._tasks if not task.done()]
             held += [coroutine for holder in held for coroutine in unstarted(holder)]
-            self.unawaited.refuse_at_end({id(coroutine) for coroutine in held})
+            unawaited.refuse_at_end({id(coroutine) for coroutine in held})
 
     # What asyncio asks of a loop.
 
@@ -355,7 +364,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return _Future(loop=self)
 
     def create_future(self) -> asyncio.Future[Any]:
-        if sys._getframe(1).f_code is _WRAP_FUTURE and not self.evicting:
+        caller = sys._getframe(1)
+        if caller.f_code in _WAITS:
+            for task in caller.f_locals.get("fs", (caller.f_locals.get("inner"),)):
+                if type(task) is WorkflowTask:
+                    task.waited_for = True
+        elif caller.f_code is _WRAP_FUTURE and not self.evicting:
             # What the thread has done would come by call_soon_threadsafe, and the run wait for ever.
             raise NonDeterminismError(
                 f"a thread belongs in a step (asyncio.wrap_future was called at {place_of_call()})"
@@ -381,7 +395,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return self._create(coro, name, context)
 
     def _create(self, coro: Coroutine[Any, Any, Any], name: object, context: Context | None) -> WorkflowTask:
-        label = str(name) if name is not None else getattr(coro, "__name__", type(coro).__name__)
+        label = str(name) if name is not None else getattr(coro, "__name__", None) or type(coro).__name__
         scope = self.current_scope().child(label)
         self._created += 1
         task = WorkflowTask(coro, self, scope, self._salt + self._created, context)
@@ -490,6 +504,7 @@ def _discard(_generator: AsyncGenerator[Any, Any]) -> None:
     pass
 
 
+_WAITS = {asyncio.tasks._wait.__code__, asyncio.shield.__code__}  # type: ignore[attr-defined]
 _WRAP_FUTURE = asyncio.wrap_future.__code__
 _ENSURES = {
     function.__code__

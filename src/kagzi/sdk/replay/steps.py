@@ -66,7 +66,7 @@ class Steps:
         self.exhausted: list[tuple[StepCall, Failure]] = []  # no attempt is left, or none can begin
         self.retrying: list[tuple[Instant, int, StepCall]] = []  # a heap of those that wait for their next attempt
         self._retries = 0
-        self.shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
+        self.shown: dict[StepCall, None] = {}  # bodies that show as RUNNING, or are to show as cancelled
         self.attempts = attempts  # recorded failures that another attempt is to follow, by step
         self._effects = effects
         self._loop = loop
@@ -201,12 +201,19 @@ class Steps:
         if call.running:
             self.running -= 1
             self.ending += 1
+            self.note_begun(call)
             self._effects.cancel_body(call)
 
     def _output_context(self, call: StepCall) -> PayloadContext | None:
         if call.codec.seal is None:
             return None
         return lineage_of(self._run).of(PayloadKind.STEP_OUTPUT, call.step_id)
+
+    def note_begun(self, call: StepCall) -> None:
+        """Notes that a body has begun whose result will not be recorded: that it was cancelled will be, so that nothing
+        is done of which there is no record."""
+        call.shown = True
+        self.shown[call] = None
 
     def record_result(self, call: StepCall, value: Any) -> bool:
         """Records what a body has returned, and gives it to the workflow as the record says it. Returns whether the
@@ -314,7 +321,7 @@ class Steps:
         )
 
     def record_cancelled(self, call: StepCall) -> None:
-        """Records, for people, that a body which showed as RUNNING was cancelled."""
+        """Records, for people, that a body which had begun was cancelled."""
         self.shown.pop(call, None)
         self.journal.submit(
             CancelStep(

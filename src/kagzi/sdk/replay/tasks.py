@@ -62,6 +62,9 @@ class Timer(Handle, eq=False, kw_only=True):
 class WorkflowTask(asyncio.Task[Any]):
     """A task of a workflow: hashed by its creation number, with the scope its steps are counted in."""
 
+    call: Any = None  # what it was made of, if that is a single call (`unawaited.py`)
+    waited_for = False  # by something that leaves no trace when it goes on
+
     def __init__(
         self, coro: Coroutine[Any, Any, Any], loop: WorkflowLoop, scope: Scope, number: int, context: Context | None
     ) -> None:

@@ -6,6 +6,10 @@ so that nothing is done on the strength of what never happened, and a workflow f
 that is dropped because its task was cancelled or raised was not forgotten, nor was one that a task still holds when the
 run ends.
 
+A task that was made and that nobody waits for is told, too, if something durable is under way in it when the workflow
+function returns: it ends there, whatever it was about to do. Not one that was cancelled, waited for once (as the losers
+of `asyncio.wait` are) or looked after by a callback.
+
 Code that handles an exception may go on: it cleans up, and the call may have been dropped by that very exception.
 
 `asyncio.sleep()` is not ours to note. What Python tells of a coroutine that was never awaited is heard for it.
@@ -18,6 +22,7 @@ import gc
 import sys
 import warnings
 from asyncio import Task, _get_running_loop, current_task
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from traceback import walk_tb
 from types import CodeType, CoroutineType, FrameType
@@ -28,6 +33,8 @@ from kagzi.errors import NotAwaited
 
 if TYPE_CHECKING:
     from kagzi.sdk.replay.loop import WorkflowLoop
+    from kagzi.sdk.replay.scope import Scope
+    from kagzi.sdk.replay.tasks import WorkflowTask
 
 C = TypeVar("C", bound=Coroutine[Any, Any, Any])
 
@@ -62,14 +69,14 @@ class Unawaited:
             if call is not None:
                 dropped.append((call, current_task(loop)))
 
-        self._calls = calls
+        self.calls = calls
         self.dropped = dropped  # with the task in whose turn it happened
         self._drop: Callable[[ref[Any]], None] = drop
 
     def add(self, coroutine: C, holder: Holder, what: str, caller: FrameType) -> C:
         """Notes a call that `caller` has made."""
         made = holder.made = ref(coroutine, self._drop)
-        self._calls[made] = (what, caller.f_code, caller.f_lasti)
+        self.calls[made] = (what, caller.f_code, caller.f_lasti)
         return coroutine
 
     def watch(self, coroutine: Coroutine[Any, Any, Any], what: str, caller: FrameType) -> Coroutine[Any, Any, Any]:
@@ -91,27 +98,31 @@ class Unawaited:
 
     def strike(self, holder: Holder) -> None:
         """Strikes off a call that is being awaited."""
-        self._calls.pop(holder.made, None)
+        self.calls.pop(holder.made, None)
         holder.made = None  # so that nobody is told when the coroutine ends
 
-    def become_task(self, task: Task[Any], coroutine: object) -> None:
+    def become_task(self, task: WorkflowTask, coroutine: object) -> None:
         """Notes that a task was made of a call, or of something that a call may have been given to."""
-        if self._calls and type(coroutine) is CoroutineType and self._calls.pop(ref(coroutine), None) is None:
-            task.add_done_callback(self._excuse_held)
+        if self.calls and type(coroutine) is CoroutineType:
+            call = self.calls.pop(ref(coroutine), None)
+            if call is None:
+                task.add_done_callback(self._excuse_held)
+            else:
+                task.call = call
 
     def _excuse_held(self, task: Task[Any]) -> None:
         """Excuses calls that a task which was cut short did not come to: its error holds its frames, and these hold the
         calls."""
-        if self._calls and _cut_short(task):
+        if self.calls and _cut_short(task):
             for error in gc.get_referents(task):
                 if isinstance(error, BaseException):
                     for frame, _ in walk_tb(error.__traceback__):
                         for coroutine in unstarted(frame):
-                            self._calls.pop(ref(coroutine), None)
+                            self.calls.pop(ref(coroutine), None)
 
     def excuse(self) -> None:
         """Excuses a call that was refused for its arguments, and those that are written beside it, as in a `gather`."""
-        self._calls.clear()
+        self.calls.clear()
 
     def refuse_dropped(self) -> None:
         """Raises NotAwaited in a workflow that goes on although one of its calls was forgotten."""
@@ -121,18 +132,44 @@ class Unawaited:
     def refuse_at_end(self, held: Collection[int]) -> None:
         """Raises NotAwaited if a call was forgotten. `held`: ids of the coroutines that unfinished tasks hold."""
         self._raise_for_dropped()
-        for made, call in self._calls.items():
+        for made, call in self.calls.items():
             coroutine = made()
             if coroutine is not None and coroutine.cr_frame is not None and id(coroutine) not in held:
                 raise _error(call)
 
-    @property
-    def any(self) -> bool:
-        return bool(self._calls or self.dropped)
+    def find_left(self, tasks: Collection[WorkflowTask], durable: Collection[object]) -> WorkflowTask | None:
+        """Returns one of these unfinished tasks that nobody waits for, while it or a task below it waits for one of the
+        `durable`; None if there is none."""
+        of_scope = {task.scope: task for task in tasks}
+        for task in tasks:
+            if getattr(task, "_fut_waiter", None) not in durable:
+                continue
+            scope: Scope | None = task.scope
+            while scope is not None:
+                above = of_scope.get(scope)
+                if above is not None and not above.cancelling() and not self._is_waited_for(above):
+                    return above
+                scope = scope.parent
+        return None
+
+    def _is_waited_for(self, future: asyncio.Future[Any]) -> bool:
+        waited = getattr(future, "waited_for", False)
+        for callback, _ in future._callbacks or ():
+            within = getattr(callback, "__qualname__", "").partition(".")[0]
+            if within in ("gather", "shield") and getattr(callback, "__module__", None) == "asyncio.tasks":
+                # What these return is to be awaited in its place.
+                cells = dict(zip(callback.__code__.co_freevars, callback.__closure__ or (), strict=True))
+                outer = cells["outer"].cell_contents if "outer" in cells else None
+                if outer is not None and self._is_waited_for(outer):
+                    return True
+                waited = False
+            elif callback != self._excuse_held and not isinstance(getattr(callback, "__self__", None), _HOLDS):
+                return True
+        return bool(waited)
 
     def close(self) -> None:
         """Notes that the run is let go of: what is dropped from now on was not forgotten."""
-        self._calls.clear()
+        self.calls.clear()
         self.dropped.clear()
         self._drop = _ignore
 
@@ -188,6 +225,7 @@ def unstarted(holder: Any) -> list[Any]:
     return found
 
 
+_HOLDS = (set, list, dict, deque)  # `task.add_done_callback(tasks.discard)` looks after no task
 _HOLDERS = frozenset(
     {list, tuple, set, dict, type(iter([])), type(iter(())), type({}.values()), type(iter({}.values()))}
 )
@@ -202,7 +240,21 @@ def _cut_short(task: Task[Any]) -> bool:
 
 
 def _error(call: _Call) -> NotAwaited:
-    what, code, instruction = call
+    place = _place(call)
+    return NotAwaited(f"{call[0]} was called at {place} and never awaited, so it did nothing; write `await` before it")
+
+
+def _place(call: _Call) -> str:
+    _, code, instruction = call
     line = next((line for begin, end, line in code.co_lines() if begin <= instruction < end), None)
-    place = f"{code.co_filename}:{line or code.co_firstlineno} in {code.co_name}"
-    return NotAwaited(f"{what} was called at {place} and never awaited, so it did nothing; write `await` before it")
+    return f"{code.co_filename}:{line or code.co_firstlineno} in {code.co_name}"
+
+
+def left(task: WorkflowTask, place: str) -> NotAwaited:
+    """Returns what to raise for a task that was found left. `place`: where it waits."""
+    where = f"waited at {place}" if task.call is None else f"was called at {_place(task.call)}"
+    what = task.scope.prefix[:-1] if task.call is None else task.call[0]
+    return NotAwaited(
+        f"{what} {where}, in a task that nobody waits for, and was not over when the workflow returned, so it was cut "
+        f"off; await the task or the asyncio.gather(...) that it is in, or cancel it with task.cancel()"
+    )
