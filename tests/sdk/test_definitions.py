@@ -35,6 +35,7 @@ class App(Registrar):
 class Execution:
     """Notes the calls of steps and runs them at once."""
 
+    app = None
     run_id = "r1"
     workflow = "test"
     queue = "shop"

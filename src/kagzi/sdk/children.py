@@ -31,6 +31,7 @@ from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.ambient import current
 from kagzi.sdk.debounce import Debounce
+from kagzi.sdk.foreign import refuse_foreign
 from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.replay.calls import call_step, child_call, of_one_wait, outcome_of, spawn
@@ -206,6 +207,7 @@ _signatures: WeakKeyDictionary[Registrar, dict[str, Signature]] = WeakKeyDiction
 def _new_child(
     workflow: Workflow[Any, Any], execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ChildWait:
+    refuse_foreign(workflow.name, workflow.fn, workflow._app, execution)
     options = workflow._options
     name = workflow.name if options.key is None else check_name(f"{workflow.name}[{options.key}]", "name and key")
     wait = child_call(

@@ -14,7 +14,7 @@ from kagzi.core.page import Page
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.versions import CheckedRun
 from kagzi.errors import InvalidRequest, NotFound
-from kagzi.sdk.definitions.workflow import place_of
+from kagzi.sdk.foreign import place_of
 from kagzi.sdk.histories import export_history
 from kagzi.sdk.records import MoveRecord, RefusedMove
 from kagzi.sdk.replaying import Differs, Offers, replay

@@ -14,7 +14,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.definitions import Workflow
-from kagzi.sdk.definitions.workflow import place_of
+from kagzi.sdk.foreign import place_of
 from kagzi.sdk.histories import History, read_history, unpacked
 from kagzi.sdk.replay.comparing import ComparedExecution, Difference
 from kagzi.sdk.replay.recorded import run_to_replay

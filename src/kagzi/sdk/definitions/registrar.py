@@ -29,7 +29,8 @@ from kagzi.sdk.cron import Cron
 from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.definitions.options import WorkflowOptions, check_executor, check_flag
 from kagzi.sdk.definitions.step import Step
-from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
+from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler
+from kagzi.sdk.foreign import place_of
 from kagzi.sdk.interfaces import describe_all
 from kagzi.sdk.limits import Key, Limit, Rate
 from kagzi.sdk.payload import Codec, check_codec

@@ -23,6 +23,7 @@ from kagzi.sdk.ambient import current, payload_codec
 from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.definitions.options import OnConflict, check_retry, check_timeout
+from kagzi.sdk.foreign import refuse_foreign
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.plainly import await_function, call_function, called_from, cannot_await, result_of
 from kagzi.sdk.replay.calls import call_step
@@ -96,11 +97,13 @@ class Step(Generic[P, R]):
                 case _:
                     plain = call_function(self.fn, args, kwargs)
             return cast("Call[R]", plain)
+        if self._app is not execution.app:
+            refuse_foreign(self.name, self.fn, self._app, execution)
         return in_turn(
             call_step(
                 execution,
                 name=self._id,
-                fn=self.fn if self.body is None else self.body,
+                fn=self.body or self.fn,
                 codec=self.signature,
                 policy=self.retry,
                 timeout=self.timeout,
@@ -292,6 +295,7 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             return cast("Call[Any]", result_of(name, body, args, kwargs))
         return await_function(body, args, kwargs)
     if step is not None:
+        refuse_foreign(step.name, body, step._app, execution)
         signature = step.signature
     else:
         signature = signature_of(body)

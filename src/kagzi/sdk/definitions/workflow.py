@@ -41,6 +41,7 @@ from kagzi.sdk.definitions.options import (
     given_options,
 )
 from kagzi.sdk.definitions.step import Call, outside_workflows
+from kagzi.sdk.foreign import place_of, refuse_foreign
 from kagzi.sdk.limits import Key, Limit, Rate, WorkflowLimits, limits_of
 from kagzi.sdk.payload import Codec, Reader
 from kagzi.sdk.plainly import as_plain_workflow, await_function, called_from, result_of
@@ -248,6 +249,7 @@ class Workflow(Generic[P, R]):
                 f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
             )
+        refuse_foreign(self.name, self.fn, self._app, execution)
         self._refuse_run_options(execution.queue)
         return in_turn(call_inline(execution, self.name, self._call, execution, args, kwargs))
 
@@ -383,6 +385,7 @@ class Workflow(Generic[P, R]):
     def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, R]:
         """Calls the workflow function with the decoded input. The input of a failure handler was made by the engine,
         which has no codec; `failed_input` is the input of the failed run."""
+        execution.app = self._app
         if self._codec is not None:
             use_payload_codec(execution, self._codec)
         if failed_input is None:
@@ -476,8 +479,3 @@ def check_handler(handler: object) -> FailureHandler:
             f"kagzi.FailedRun, for example `async def {handler.fn.__name__}(failed: kagzi.FailedRun) -> None`"
         )
     return FailureHandler(handler.name, handler._options.queue or handler.queue)
-
-
-def place_of(fn: Callable[..., Any]) -> str:
-    code = getattr(inspect.unwrap(fn), "__code__", None)
-    return repr(fn) if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -103,6 +103,7 @@ class Execution:
         "_strict",
         "_unread",
         "_waiting",
+        "app",
         "cancel_recorded",
         "cancelled",
         "continuing",
@@ -158,6 +159,7 @@ class Execution:
         self._children: Children | None = None
         self.value_names: set[str] | None = None  # that the workflow has set so far
         self.continuing: ContinueAsNew | None = None  # the workflow function is to begin anew
+        self.app: object = None  # of the workflow, whose steps and children are of the same one
         self._main: WorkflowTask | None = None
         self._encode_result: Callable[[Any], bytes] | None = None
         # Whether an execution of the run has surely or perhaps been where the code is now, for switches.
