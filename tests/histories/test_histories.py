@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 import kagzi
 from kagzi import InvalidRequest, Kagzi, RunStatus
-from kagzi.testing import Differs, replay
+from kagzi.sdk.histories import export_history
+from kagzi.testing import Differs, replay, run_virtually
 from tests.histories.make import RECORDED, ROOT, record
 from tests.histories.program import STORIES, app
 
@@ -103,3 +105,120 @@ def test_what_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
         replay(tmp_path / "none.json", app)
     with pytest.raises(InvalidRequest, match="not int"):
         replay(3, app)  # type: ignore[arg-type]
+
+
+SHOP = """
+import asyncio, dataclasses, kagzi
+app = kagzi.Kagzi("memory://")
+
+@dataclasses.dataclass
+class Parcel:
+    number: int
+
+@app.step
+async def charge(cents: int) -> int:
+    return cents
+
+@app.step
+async def pay(cents: int) -> int:
+    return cents
+
+@app.step
+async def ship(cents: int) -> str:
+    return f"shipped {cents}"
+
+@app.step
+async def tell_warehouse(cents: int) -> None: ...
+
+@app.step
+async def weigh(cents: int) -> int:
+    return 7
+
+@app.step
+async def pack(cents: int) -> Parcel:
+    return Parcel(1)
+
+@app.workflow
+async def audit(cents: int) -> int:
+    return cents
+
+@app.workflow
+async def checkout(cents: int) -> str:
+    CODE
+"""
+
+
+def shop(code: str) -> Kagzi:
+    scope: dict[str, Any] = {}
+    exec(compile(SHOP.replace("    CODE", code), "shop.py", "exec"), scope)
+    app: Kagzi = scope["app"]
+    return app
+
+
+def recorded_shop(*, ended: bool) -> bytes:
+    app = shop(f"    {TWO}")
+    checkout = app.find_workflow("checkout", "1")
+    assert checkout is not None
+
+    async def main() -> bytes:
+        run = await checkout.start(5)
+        if ended:
+            await run.result()
+        else:
+            await asyncio.sleep(3600)  # it sleeps
+        return (await export_history(app.engine, await app.engine.workflows.get("default", run.id))).to_json()
+
+    return run_virtually(app, main)
+
+
+@pytest.fixture(scope="module")
+def both() -> dict[bool, bytes]:
+    return {ended: recorded_shop(ended=ended) for ended in (False, True)}
+
+
+SLEEP = 'await kagzi.sleep("1 day")'
+TWO = f"paid = await charge(cents); {SLEEP}; return await ship(paid)"
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["parked", "ended"])
+@pytest.mark.parametrize(
+    ("code", "new", "gone"),
+    [
+        (TWO, (), ()),
+        (f"await tell_warehouse(1); {TWO}", ("tell_warehouse",), ()),
+        (f"paid = await charge(cents); await tell_warehouse(paid); {SLEEP}; return await ship(paid)", ..., ()),
+        (f"heavy = await weigh(cents); {TWO}", ("weigh",), ()),
+        (f"box = await pack(cents); {TWO}", ("pack",), ()),
+        (f"await audit.run(cents); {TWO}", ("audit",), ()),
+        (f"{SLEEP}; return await ship(cents)", (), ("charge",)),
+    ],
+    ids=["same", "before", "behind", "with a result", "with a class", "child", "gone"],
+)
+def test_what_is_new_or_gone_does_no_harm_and_is_told(
+    both: dict[bool, bytes], ended: bool, code: str, new: Any, gone: Any
+) -> None:
+    history = both[ended]
+    app = shop(f"    {code}")
+    found = replay(history, app)
+    if new is ...:  # of a run that sleeps nobody knows yet whether what comes behind is new
+        new = ("tell_warehouse",) if ended else ()
+    assert (found.new, found.gone) == (new, gone)
+    if found.new or found.gone:
+        with pytest.raises(Differs, match="event"):
+            replay(history, app, strict=True)
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["parked", "ended"])
+@pytest.mark.parametrize(
+    ("code", "present"),
+    [
+        (f"paid = await pay(cents); {SLEEP}; return await ship(paid)", r"would run again: charge \(new: pay\)"),
+        (f"paid = await weigh(cents); {SLEEP}; return await ship(paid)", r"would run again: charge \(new: weigh\)"),
+        (f"await tell_warehouse(1); await charge(6); {SLEEP}; return await ship(6)", "step charge with other arg"),
+        ("await tell_warehouse(1); raise ValueError('no')", "has raised builtins.ValueError: no"),
+    ],
+    ids=["renamed", "exchanged", "arguments", "raises"],
+)
+def test_what_would_be_done_again_differs(both: dict[bool, bytes], ended: bool, code: str, present: str) -> None:
+    with pytest.raises(Differs, match=present):
+        replay(both[ended], shop(f"    {code}"))

@@ -162,7 +162,7 @@ async def test_runs_are_moved_by_a_command_if_the_code_replays_them(home: str, t
         done = await kagzi(*move, "--check", "--force", *flags, str(shop))
         assert done.exit_code == 1, done
         assert "(order-7) at event" in done.output
-        assert f"waits for step mail, at {shop}:16 in checkout" in done.output
+        assert f"would run again: charge (new: mail), at {shop}:16 in checkout" in done.output
         assert f"{said} from version 1 to 2" in done.output
     done = await kagzi(*move, "--check", "--force", "--json", str(shop))
     document = json.loads(done.stdout)

@@ -53,6 +53,8 @@ class _Verdict(Struct, frozen=True, kw_only=True):
     version: str
     same: bool | None  # None: the app has no such workflow or version
     reason: str | None = None
+    new: tuple[str, ...] = ()  # steps and children that the code came to, and that are not recorded
+    gone: tuple[str, ...] = ()  # recorded ones that it does without
 
 
 @click.command(short_help="Replay recorded runs with today's code.")
@@ -70,12 +72,14 @@ class _Verdict(Struct, frozen=True, kw_only=True):
     show_default=True,
     help="With --workflow: how many of them, the newest.",
 )
+@click.option("--strict", is_flag=True, help="Take steps that are new, and those that are gone, for differences.")
 @where
 @as_json
 def replay(
     arguments: tuple[str, ...],
     workflow: str | None,
     last: int,
+    strict: bool,
     url: str | None,
     namespace: str | None,
     json: bool,
@@ -84,6 +88,9 @@ def replay(
 
     Histories are files that `kagzi runs export` has written, or with --workflow the newest runs of a database or
     server: that of APP, unless --url says another one. No step's body starts, and nothing is written.
+
+    Steps and children that are new do no harm to a run, nor do those that are gone: they are told, and with --strict
+    they differ. If some are new and some are gone, it may be one under another name, which would run again.
 
     Exit code 1 if a run comes out differently, 3 if there is none. Runs of workflows and versions that APP does not
     have are passed over, and counted.
@@ -104,10 +111,10 @@ def replay(
     start_logging(loaded.settings, quiet=True)
     app = load_app(loaded.settings.app)
     if workflow is None:
-        verdicts = [_judge(Path(file), app) for file in files]
+        verdicts = [_judge(Path(file), app, strict) for file in files]
     else:
         place = settings_of(url=url or app.url, namespace=namespace or app.namespace)
-        verdicts = run(_judge_runs(place, workflow, last, app))
+        verdicts = run(_judge_runs(place, workflow, last, app, strict))
         if not verdicts:
             raise NotFound(f"there is no run of {workflow} in namespace {place.settings.namespace}")
     _tell(verdicts, json=json)
@@ -115,25 +122,35 @@ def replay(
         raise click.exceptions.Exit(FAILED)
 
 
-def _judge(history: History | Path, app: Offers) -> _Verdict:
+def _judge(history: History | Path, app: Offers, strict: bool) -> _Verdict:
     recorded = read(history)
     same: bool | None
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
     try:
-        replay_history(recorded, app)
-        same, reason = True, None
+        replayed = replay_history(recorded, app, strict=strict)
+        same, reason, new, gone = True, None, replayed.new, replayed.gone
     except Differs as differs:
         same, reason = False, str(differs)
     except InvalidRequest as unknown:
         same, reason = None, str(unknown)
     return _Verdict(
-        run_id=recorded.run_id, workflow=recorded.workflow, version=recorded.version, same=same, reason=reason
+        run_id=recorded.run_id,
+        workflow=recorded.workflow,
+        version=recorded.version,
+        same=same,
+        reason=reason,
+        new=new,
+        gone=gone,
     )
 
 
-async def _judge_runs(loaded: Loaded, workflow: str, last: int, app: Offers) -> list[_Verdict]:
+async def _judge_runs(loaded: Loaded, workflow: str, last: int, app: Offers, strict: bool) -> list[_Verdict]:
     async with engine_of(loaded) as engine:
         wanted = RunFilter(namespace=loaded.settings.namespace, workflow_type=workflow)
-        return [_judge(await export_history(engine, found), app) async for found in _newest(engine, wanted, last)]
+        return [
+            _judge(await export_history(engine, found), app, strict) async for found in _newest(engine, wanted, last)
+        ]
 
 
 async def _newest(engine: Engine, wanted: RunFilter, last: int) -> AsyncIterator[Run]:
@@ -155,6 +172,9 @@ def _tell(verdicts: list[_Verdict], *, json: bool) -> None:
     for verdict in verdicts:
         if verdict.reason is not None:
             click.echo(printable(verdict.reason))
+        elif verdict.new or verdict.gone:
+            said = [f"{what}: {', '.join(ids)}" for what, ids in (("new", verdict.new), ("gone", verdict.gone)) if ids]
+            click.echo(printable(f"run {verdict.run_id} of {verdict.workflow} {verdict.version}: {'; '.join(said)}"))
     same, other = sum(each.same is True for each in verdicts), sum(each.same is False for each in verdicts)
     passed = len(verdicts) - same - other
     click.echo(

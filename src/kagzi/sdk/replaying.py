@@ -40,21 +40,26 @@ class Differs(AssertionError):
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
-    """A history that today's code comes through as it was recorded."""
+    """A history that today's code comes through without doing anything again. `new` are steps and children that it
+    did not have then, `gone` those that it does without today."""
 
     run_id: str
     workflow: str
     version: str
     events: int
     status: RunStatus
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
-def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
+def replay(history: History | str | bytes | Path, app: Offers, *, strict: bool = False) -> Replayed:
     """Replay a recorded run with the code of this app: `replay(Path("histories/checkout.json"), app)`.
 
     `history` is what `kagzi runs export` has written: a path, or its text. No step's body starts, and nothing is
     written. Raises `Differs` at the first call that is not as recorded, with its file and line; InvalidRequest if the
-    app has no such workflow or version.
+    app has no such workflow or version. Steps and children that are new, and recorded ones that are gone, do no harm to
+    the run and are told by what this returns; with `strict` they differ, too. If some are new and some are gone, it may
+    be one under another name, which would run again: that differs in any case.
     """
     recorded = read(history)
     workflow = _workflow_of(recorded, app)
@@ -77,21 +82,23 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
     )
     lineage = lineage_of(run)
     events = rows if codec is None else SealedErrors(codec, lineage).unsealed(rows)
-    execution = ComparedExecution(run, events)
+    execution = ComparedExecution(run, events, ended=recorded.status is RunStatus.COMPLETED)
     failed_input = None if recorded.failed_input is None else unpacked(recorded.failed_input)
     try:
         coroutine = _called(recorded, workflow, execution, failed_input)
         if recorded.started_at is None:
             coroutine.close()
-            return _replayed(recorded, 0)
+            return _replayed(recorded, execution)
         output = lineage.of(PayloadKind.OUTPUT)
         execution.compare(coroutine, partial(workflow.encode_result, context=output))
         difference = execution.difference or _different_end(recorded, workflow, execution, output)
+        if difference is None and strict:
+            difference = execution.harmless
     finally:
         execution.evict()
     if difference is not None:
         raise Differs(recorded, difference)
-    return _replayed(recorded, execution.replayed_events)
+    return _replayed(recorded, execution)
 
 
 def _called(
@@ -106,13 +113,15 @@ def _called(
         raise Differs(history, difference) from error
 
 
-def _replayed(history: History, events: int) -> Replayed:
+def _replayed(history: History, execution: ComparedExecution) -> Replayed:
     return Replayed(
         run_id=history.run_id,
         workflow=history.workflow,
         version=history.version,
-        events=events,
+        events=0 if history.started_at is None else execution.replayed_events,
         status=history.status,
+        new=tuple(execution.new),
+        gone=tuple(execution.gone),
     )
 
 
@@ -144,7 +153,7 @@ def _different_end(
     history: History, workflow: Workflow[Any, Any], execution: ComparedExecution, context: PayloadContext
 ) -> Difference | None:
     """Compares the end of a run that has completed. What failed, or was cut off, may well come out better today."""
-    if history.status is not RunStatus.COMPLETED:
+    if history.status is not RunStatus.COMPLETED or execution.guessed or execution.lost_track:
         return None
     events, outcome = execution.replayed_events, execution.outcome
     read = workflow.signature

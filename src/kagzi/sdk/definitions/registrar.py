@@ -103,6 +103,11 @@ class Registrar:
     def find_step(self, name: str) -> Step[Any, Any] | None:
         return self._steps.get(name)
 
+    def lacks(self, name: str) -> bool:
+        """Returns whether no step and no workflow has this name, with or without a key."""
+        name = name.partition("[")[0]
+        return name not in self._steps and all(known != name for known, _ in self._workflows)
+
     def find_workflow(self, name: str, version: str) -> Workflow[Any, Any] | None:
         if name == STANDALONE:
             return self.standalone if version == self.standalone.version else None

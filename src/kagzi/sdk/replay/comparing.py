@@ -2,23 +2,27 @@
 
 It is the replay of a worker, with effects that do nothing: no body starts and nothing is written. A worker is lenient
 with code that was changed under a run, because a run has to go on somehow. Here every recorded event must meet the call
-that it is recorded of, with the same arguments and in the same order.
+that it is recorded of, with the same arguments.
+
+Two changes do no harm, and are told apart: steps and children that are new, and recorded ones that the code does
+without. Both together may be one under another name, which would be done again. To come to the calls behind a new one,
+it is given a stand-in for its result; what the code makes of that is not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import FrameType
-from typing import Any, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never, cast
 
 from msgspec import Struct
 
-from kagzi.api.operations import Operation
+from kagzi.api.operations import CompleteStep, Operation
 from kagzi.api.workers import Claim
 from kagzi.core.instant import Instant
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.retry import Retry
-from kagzi.core.step import Step, StepKind
+from kagzi.core.step import Step, StepKind, step_name
 from kagzi.core.wake import WAKE
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
@@ -46,12 +50,21 @@ class Difference(Struct, frozen=True):
 
 
 class ComparedExecution(Execution):
-    """An execution that stops at the first difference."""
+    """An execution that stops at the first difference that does harm."""
 
-    def __init__(self, run: Claim, history: Iterable[Step]) -> None:
+    def __init__(self, run: Claim, history: Iterable[Step], *, ended: bool = False) -> None:
+        """`ended`: the run has completed, so all of its code is compared and not only that up to the last event."""
         super().__init__(NoEffects(), run, history=history, default_retry=Retry(), payload_limit=PAYLOAD_BYTES)
         self.difference: Difference | None = None
+        self.harmless: Difference | None = None  # the first that does none
+        self.new: list[str] = []  # steps and children that nothing is recorded of, up to where the history ends
+        self.gone: list[str] = []  # recorded ones that the code does without
+        self.guessed = False  # a stand-in may have been taken for a result
+        self._ended = ended
+        self._stuck = False
         self._events = tuple(self._recorded.events)
+        self._known = {step.step_id for step in self._events} | self._recorded.attempts.keys()
+        self._known |= self._recorded.children.keys()
         self._places: dict[str, str] = {}
         self._calls = _Calls(self.loop)
         self.loop.unawaited = self._calls
@@ -59,13 +72,43 @@ class ComparedExecution(Execution):
     def compare(self, coroutine: Coroutine[Any, Any, Any], encode_result: Callable[[Any], bytes]) -> None:
         """Replays everything; afterwards `outcome` and `difference` tell what came of it."""
         self.begin(coroutine, encode_result)
+        if self.difference is not None:
+            return
         left = [event for event in self._events if (event.completed_seq or 0) > self._journal.seq]
-        if self.difference is None and left:
-            self._differs(left[0], self.described_end(), None)
+        missing = [*self._recorded.early.values(), *left]
+        others = [event for event in missing if event.kind not in _CALLS]
+        if missing and not self.lost_track and (others or self._has_failed()):
+            self._differs(
+                min([*others, missing[0]], key=lambda event: event.completed_seq or 0), self.described_end(), None
+            )
+            return
+        if self.lost_track:
+            # What is called behind a result that cannot be made up is not seen; what the app lacks is not called.
+            app: Any = self.app
+            missing = [event for event in missing if event.kind in _CALLS and app.lacks(step_name(event.step_id))]
+        if not missing:
+            return
+        first = missing[0]
+        self._note(first, self.described_end(), None)
+        names = ", ".join(event.step_id for event in missing)
+        if self.new:
+            present = f"would run again: {names} (new: {', '.join(self.new)})"
+            self.difference = _difference(self._events, first, present, self._places.get(self.new[0]))
+        else:
+            self.gone = [event.step_id for event in missing]
 
     @property
     def replayed_events(self) -> int:
         return len(self._events)
+
+    @property
+    def lost_track(self) -> bool:
+        """Whether the code could not be followed: it waits for a result that cannot be made up, or has failed on one
+        that was."""
+        return self._stuck or (self.guessed and self._has_failed())
+
+    def _has_failed(self) -> bool:
+        return self.outcome is not None and self.outcome.failure is not None
 
     def request(self, wait: Wait) -> None:
         if not self.loop.evicting:
@@ -76,22 +119,65 @@ class ComparedExecution(Execution):
         if self.difference is not None:
             return
         if event.kind is StepKind.SLEEP:
-            assert event.finished_at is not None
-            if event.step_id != WAKE and self.loop.first_due(event.finished_at - int(event.output or 0)) is None:
-                self._differs(event, *self.awaited())
-                return
-        elif event.kind is not StepKind.CANCEL and event.step_id not in self._waiting:
-            self._differs(event, *self.awaited())
-            return
+            while not self._fires(event):
+                if not self._pass_new(event):
+                    if not self._stuck:
+                        self._differs(event, *self.awaited())
+                    return
+        elif event.kind is not StepKind.CANCEL:
+            while event.step_id not in self._waiting and self._pass_new(event):
+                pass
+            if event.step_id not in self._waiting:
+                if event.kind not in _CALLS:
+                    if not self._stuck:
+                        self._differs(event, *self.awaited())
+                    return
+                self._note(event, *self.awaited())
         super()._replay(event)
+
+    def _fires(self, event: Step) -> bool:
+        assert event.finished_at is not None
+        return event.step_id == WAKE or self.loop.first_due(event.finished_at - int(event.output or 0)) is not None
+
+    def _go_live(self) -> None:
+        while self.difference is None and (self._recorded.early or self._ended) and self._pass_new(None):
+            pass
+        super()._go_live()
+
+    def _tell_replaced(self) -> None:
+        """Looks for nothing: `compare` does."""
+
+    def _pass_new(self, event: Step | None) -> bool:
+        """Goes past a call that nothing is recorded of, if the code waits for one: with a stand-in for its result."""
+        for wait in self._waiting.values():
+            if wait.step_id in self._known or not isinstance(wait, StepCall | ChildWait):
+                continue
+            if wait.step_id not in self.new:
+                self.new.append(wait.step_id)
+                if event is not None:
+                    self._note(event, f"waits for {_named(wait)}", self._places.get(wait.step_id))
+            stand_in = _stand_in(wait)
+            if stand_in is None:
+                self._stuck = True
+                continue
+            output, exact = stand_in
+            self.guessed = self.guessed or not exact
+            del self._waiting[wait.step_id]
+            now = self.loop.now
+            wait.deliver(CompleteStep(step_id=wait.step_id, started_at=now, finished_at=now, output=output), self)
+            self.loop.drain()
+            return True
+        return False
 
     def _see(self, wait: Wait, event: Step) -> None:
         other = event.input_hash != wait.input_hash and event.input_hash and wait.input_hash
-        if other and self.difference is None and not self.told_another_child(wait):
+        if other and self.guessed:
+            wait.input_hash = 0
+        elif other and self.difference is None and not self.told_another_child(wait):
             place = self._places.get(wait.step_id)
             self._differs(event, f"{_named(wait)} with other arguments", place)
-        else:
-            super()._see(wait, event)
+            return
+        super()._see(wait, event)
 
     def awaited(self) -> tuple[str, str | None]:
         """Returns what the code waits for instead, and where: the calls that nothing is recorded of come first."""
@@ -113,7 +199,42 @@ class ComparedExecution(Execution):
         return "the workflow function has ended"
 
     def _differs(self, event: Step, present: str, place: str | None) -> None:
-        self.difference = Difference(event.completed_seq or 0, self.replayed_events, _described(event), present, place)
+        """Notes that the code does something else at this event, or did before if it has not come back since."""
+        if self._recorded.early and not self.new and self.harmless is not None:
+            self.difference = self.harmless
+        else:
+            self.difference = _difference(self._events, event, present, place)
+
+    def _note(self, event: Step, present: str, place: str | None) -> None:
+        if self.harmless is None:
+            self.harmless = _difference(self._events, event, present, place)
+
+
+_CALLS: Final = (StepKind.FUNCTION, StepKind.CHILD_WORKFLOW)
+_STAND_INS: Final = (b"null", b"0", b'""', b"false", b"[]", b"{}")
+
+
+def _stand_in(wait: StepCall | ChildWait) -> tuple[bytes, bool] | None:
+    """Returns the result that a call is taken to have, and whether it can have no other; None if none is known."""
+    codec: Any = wait.codec if isinstance(wait, StepCall) else cast("Any", wait.decode).__self__
+    read = codec.with_codec(None).decode_result
+    fit = [each for each in _STAND_INS if _reads(read, each)]
+    if not fit:
+        return None
+    output = fit[0]
+    return (output if codec.seal is None else codec.seal(output)), fit == [b"null"]
+
+
+def _reads(read: Callable[[bytes], Any], data: bytes) -> bool:
+    try:
+        read(data)
+    except Exception:
+        return False
+    return True
+
+
+def _difference(events: Sequence[Step], event: Step, present: str, place: str | None) -> Difference:
+    return Difference(event.completed_seq or 0, len(events), _described(event), present, place)
 
 
 class _Calls(Unawaited):

@@ -219,7 +219,7 @@ class Execution:
         """Lets bodies start, now that all that is recorded was delivered."""
         self.steps.live = True
         if self._recorded.early:
-            self._tell_replaced()
+            self._recorded.suspects = list(self._recorded.replaced(self._waiting))
         if self._children is not None:
             self._children.go_live()  # first: bodies wait until these exist
         for wait in self._waiting.values():
@@ -396,6 +396,8 @@ class Execution:
         """Lets go of the run in memory. Nothing is recorded."""
         if self.loop.evicting:
             return
+        if self._recorded.suspects:
+            self._tell_replaced()
         self.loop.evict()
         # Break the cycles, so that a run goes when it is let go of and leaves nothing to the garbage collector.
         self.loop.release()
@@ -523,17 +525,19 @@ class Execution:
         self.loop.drain()
 
     def _tell_replaced(self) -> None:
-        """Warns if the code has come past a recorded step without calling it, and runs one without a record."""
-        for recorded, instead in self._recorded.replaced(self._waiting):
-            logger.warning(
-                "step %s of %s is recorded and was not called up to here; %s, not recorded, runs instead. If it "
-                "was renamed, it now runs a second time: keep the recorded name with name=%r",
-                recorded,
-                self.describe(),
-                ", ".join(instead),
-                step_name(recorded),
-                extra=self.about() | {"step_id": instead[0]},
-            )
+        """Warns of recorded steps that the code has come past without calling them, while one without a record has run
+        where they were expected. Only when the run is let go of: one that is new may have been put before them."""
+        for step_id, instead in self._recorded.suspects:
+            if step_id in self._recorded.early and self._waiting.keys().isdisjoint(instead):
+                logger.warning(
+                    "step %s of %s is recorded and was not called; %s, not recorded, ran instead. If it was renamed, "
+                    "it has run a second time: keep the recorded name with name=%r",
+                    step_id,
+                    self.describe(),
+                    ", ".join(instead),
+                    step_name(step_id),
+                    extra=self.about() | {"step_id": instead[0]},
+                )
 
     def _see(self, wait: Wait, event: Step) -> None:
         """Gives a wait its recorded end."""

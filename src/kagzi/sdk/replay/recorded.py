@@ -18,11 +18,12 @@ class Recorded:
     """Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that
     is called later than recorded gets its result when it is called."""
 
-    __slots__ = ("_beside", "attempts", "children", "early", "events", "patches", "ticks")
+    __slots__ = ("_beside", "attempts", "children", "early", "events", "patches", "suspects", "ticks")
 
     def __init__(self, history: Iterable[Step]) -> None:
         self.events: deque[Step] = deque() if history else _NO_EVENTS  # to be delivered, in their order
         self.early: dict[str, Step] = {}  # events whose step the code has not called yet
+        self.suspects: list[tuple[str, list[str]]] = []  # of `early`: those that others may have taken the place of
         self._beside: dict[str, tuple[str, ...]] = {}  # which steps it had called instead by then
         self.attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
         self.ticks: dict[str, int] = {}  # ticks and cancellations, with their attempt
