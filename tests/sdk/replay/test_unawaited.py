@@ -307,6 +307,43 @@ async def consumers_of_a_queue() -> int:
     return 5 if tasks else 6
 
 
+async def what_a_timeout_has_cut_short() -> int:
+    tasks = []
+
+    async def part() -> None:
+        tasks.append(asyncio.create_task(asyncio.sleep(3600)))
+        await asyncio.sleep(60)
+        await asyncio.gather(*tasks)
+
+    try:
+        async with asyncio.timeout(1):
+            await part()
+    except TimeoutError:
+        pass
+    return 5
+
+
+async def what_a_failed_step_has_cut_short() -> int:
+    task = asyncio.create_task(asyncio.sleep(3600))
+    try:
+        await step("a", lambda: 1 // len([]))
+        await task
+    except ZeroDivisionError:
+        pass
+    return 5
+
+
+async def the_rest_of_a_gather_of_which_one_has_failed() -> int:
+    async def fail() -> None:
+        raise ValueError
+
+    try:
+        await asyncio.gather(asyncio.sleep(3600), fail())
+    except ValueError:
+        pass
+    return 5
+
+
 async def a_task_with_a_callback() -> int:
     task = asyncio.create_task(step("a", value()))
     task.add_done_callback(lambda _: None)
@@ -371,6 +408,9 @@ async def beside_a_refused_call() -> int:
         what_a_timeout_has_shielded,
         consumers_of_a_queue,
         a_task_with_a_callback,
+        what_a_timeout_has_cut_short,
+        what_a_failed_step_has_cut_short,
+        the_rest_of_a_gather_of_which_one_has_failed,
         awaited_later,
         a_task_cancelled_before_its_turn,
         cut_short_while_waiting_for_a_turn,

@@ -99,6 +99,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         "blocking_calls",
         "evicting",
         "execution",
+        "failed_at",
         "late",
         "mistake",
         "now",
@@ -123,10 +124,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.blocking_calls: BlockingCalls = "off"
         self.late: Span = 0  # how much later than `now` timers that are set now begin to run
         self.evicting = False
+        self.failed_at = -1  # the newest task or timer there was when the last call failed
         self.mistake: Exception | None = None  # fails the run, even if its code never hears of it
         self._task_limit = self._generator_limit = self._cancelled_limit = _FEW
         self._cancelled_timers = self._refused = self._created = 0
         self.watched_open: Callable[..., Any] | None = None  # takes the place of `open` while workflow code runs
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest task or timer, as tasks are hashed."""
+        return self._salt + self._created
 
     def release(self) -> None:
         """Forgets the execution, which holds this loop."""
@@ -291,7 +298,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             durable: set[object] = {wait.future for wait in waiting.values()}
             durable.update(*[getattr(wait, "waiters", ()) for wait in waiting.values()])
             durable.update(each for timer in self.timers for each in timer.args if isinstance(each, _Future))
-            found = unawaited.find_left([task for task in self._tasks if not task.done()], durable)
+            found = unawaited.find_left(self._tasks, durable, self.failed_at)
             if found is not None:
                 raise left(found, place_of_task(found))
         if unawaited.calls or unawaited.dropped:

@@ -7,6 +7,7 @@ branches of a `gather` that both call `charge` do not compete for numbers, which
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from kagzi.core.limits import STEP_ID_BYTES, check_step_id
@@ -25,6 +26,13 @@ class Scope:
             self._label, self._occurrence, self.prefix = "", 1, ""
         else:
             self._name(parent, label)
+
+    def path(self) -> Iterator[Scope]:
+        """Yields this scope and those above it, up to the root."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
 
     def child(self, label: str) -> Scope:
         return Scope(self, label)

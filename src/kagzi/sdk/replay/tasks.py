@@ -64,6 +64,7 @@ class WorkflowTask(asyncio.Task[Any]):
 
     call: Any = None  # what it was made of, if that is a single call (`unawaited.py`)
     waited_for = False  # by something that leaves no trace when it goes on
+    cut_at = -1  # the newest task or timer there was when it was cancelled last, perhaps by a timeout
 
     def __init__(
         self, coro: Coroutine[Any, Any, Any], loop: WorkflowLoop, scope: Scope, number: int, context: Context | None
@@ -76,24 +77,22 @@ class WorkflowTask(asyncio.Task[Any]):
     def __hash__(self) -> int:
         return self._hash
 
-    if _FORGETFUL_GROUPS:
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancels the task, and makes up for what TaskGroup forgets up to 3.12.
 
-        def cancel(self, msg: Any | None = None) -> bool:
-            """Cancels the task, and makes up for what TaskGroup forgets.
-
-            When a child fails while its group waits for the others in __aexit__, the group cancels its own task to
-            wake it, swallows the CancelledError, and leaves the request counted. An `asyncio.timeout` around it would
-            later take its own expiry for a cancellation from outside. The request is taken back at once instead.
-            """
-            cancelled = super().cancel(msg)
-            caller = sys._getframe(1)
-            if (
-                cancelled
-                and caller.f_code is asyncio.TaskGroup._on_task_done.__code__
-                and caller.f_locals["self"]._exiting
-            ):
-                self.uncancel()
-            return cancelled
+        When a child fails while its group waits for the others in __aexit__, the group cancels its own task to wake it,
+        swallows the CancelledError, and leaves the request counted. An `asyncio.timeout` around it would later take its
+        own expiry for a cancellation from outside. The request is taken back at once instead.
+        """
+        cancelled = super().cancel(msg)
+        if cancelled:
+            loop: Any = self.get_loop()
+            self.cut_at = loop.newest
+            if _FORGETFUL_GROUPS:
+                caller = sys._getframe(1)
+                if caller.f_code is asyncio.TaskGroup._on_task_done.__code__ and caller.f_locals["self"]._exiting:
+                    self.uncancel()
+        return cancelled
 
     def set_name(self, value: object) -> None:
         self.scope.rename(str(value))

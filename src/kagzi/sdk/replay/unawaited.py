@@ -8,7 +8,7 @@ run ends.
 
 A task that was made and that nobody waits for is told, too, if something durable is under way in it when the workflow
 function returns: it ends there, whatever it was about to do. Not one that was cancelled, waited for once (as the losers
-of `asyncio.wait` are) or looked after by a callback.
+of `asyncio.wait` are) or looked after by a callback, nor one whose maker was cut short.
 
 Code that handles an exception may go on: it cleans up, and the call may have been dropped by that very exception.
 
@@ -33,7 +33,6 @@ from kagzi.errors import NotAwaited
 
 if TYPE_CHECKING:
     from kagzi.sdk.replay.loop import WorkflowLoop
-    from kagzi.sdk.replay.scope import Scope
     from kagzi.sdk.replay.tasks import WorkflowTask
 
 C = TypeVar("C", bound=Coroutine[Any, Any, Any])
@@ -137,19 +136,24 @@ class Unawaited:
             if coroutine is not None and coroutine.cr_frame is not None and id(coroutine) not in held:
                 raise _error(call)
 
-    def find_left(self, tasks: Collection[WorkflowTask], durable: Collection[object]) -> WorkflowTask | None:
-        """Returns one of these unfinished tasks that nobody waits for, while it or a task below it waits for one of the
-        `durable`; None if there is none."""
+    def find_left(
+        self, tasks: Collection[WorkflowTask], durable: Collection[object], failed_at: int
+    ) -> WorkflowTask | None:
+        """Returns an unfinished task that nobody waits for, while it or a task below it waits for one of the `durable`;
+        None if there is none. What made it may have been cut short before it came to wait, by a timeout or by an error
+        of something that it waited for (`failed_at`: the newest task there was then); then it was not forgotten."""
         of_scope = {task.scope: task for task in tasks}
+        if any(task.done() and not task.cancelled() and task._exception is not None for task in tasks):
+            return None
         for task in tasks:
-            if getattr(task, "_fut_waiter", None) not in durable:
+            if task.done() or getattr(task, "_fut_waiter", None) not in durable:
                 continue
-            scope: Scope | None = task.scope
-            while scope is not None:
-                above = of_scope.get(scope)
-                if above is not None and not above.cancelling() and not self._is_waited_for(above):
-                    return above
-                scope = scope.parent
+            above = [found for scope in task.scope.path() if (found := of_scope.get(scope)) is not None]
+            for place, each in enumerate(above):
+                excused = each.done() or each.cancelling() or self._is_waited_for(each)
+                made = hash(each)
+                if not excused and made > failed_at and all(made > maker.cut_at for maker in above[place + 1 :]):
+                    return each
         return None
 
     def _is_waited_for(self, future: asyncio.Future[Any]) -> bool:
@@ -160,7 +164,7 @@ class Unawaited:
                 # What these return is to be awaited in its place.
                 cells = dict(zip(callback.__code__.co_freevars, callback.__closure__ or (), strict=True))
                 outer = cells["outer"].cell_contents if "outer" in cells else None
-                if outer is not None and self._is_waited_for(outer):
+                if outer is not None and (outer.done() or self._is_waited_for(outer)):
                     return True
                 waited = False
             elif callback != self._excuse_held and not isinstance(getattr(callback, "__self__", None), _HOLDS):

@@ -69,6 +69,7 @@ class Wait(Struct, eq=False, kw_only=True):
         # The traceback will refer to this very call stack, so nothing on it may refer to the exception.
         future, self.future = self.future, None
         assert future is not None
+        _note_failure(future)
         future.set_exception(error)
 
 
@@ -185,6 +186,7 @@ class ChildWait(Wait, eq=False, kw_only=True):
                 raise
             except Exception as error:
                 # Each has an exception of its own, whose traceback refers to this frame.
+                _note_failure(future)
                 future.set_exception(error)
 
     def withdraw(self, execution: Execution) -> None:
@@ -200,9 +202,16 @@ class ChildWait(Wait, eq=False, kw_only=True):
 
     def fail(self, error: Exception) -> None:
         for future in self._take_waiters():
+            _note_failure(future)
             future.set_exception(error)
 
     def _take_waiters(self) -> list[asyncio.Future[Any]]:
         waiters = [future for future in self.waiters if not future.done()]
         self.waiters.clear()
         return waiters
+
+
+def _note_failure(future: asyncio.Future[Any]) -> None:
+    """Notes that workflow code gets an error, and may not come to what it was about to do."""
+    loop: Any = future.get_loop()
+    loop.failed_at = loop.newest
