@@ -189,6 +189,10 @@ class ChildWait(Wait, eq=False, kw_only=True):
                 _note_failure(future)
                 future.set_exception(error)
 
+    def resolve(self, result: Any) -> None:
+        for future in self._take_waiters():
+            future.set_result(result)
+
     def withdraw(self, execution: Execution) -> None:
         execution.children.remove_wait(self)
 
