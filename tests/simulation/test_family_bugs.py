@@ -28,7 +28,7 @@ FIRST = 1
 HINTS = {
     "a_retry_keeps_failed_children": 221,
     "a_retry_sets_all_children_aside": 221,
-    "a_spawn_that_comes_twice_is_refused": 13,
+    "a_spawn_that_comes_twice_is_refused": 17,
     "cancelled_runs_call_handlers": 17,
     "cascades_are_forgotten_too_early": 109,
     "cascades_tell_nobody": 97,
