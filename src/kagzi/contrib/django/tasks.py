@@ -30,6 +30,7 @@ from kagzi.app import Kagzi
 from kagzi.contrib.django import compat
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.errors import NonRetryable
+from kagzi.sdk.ambient import current as execution_of
 from kagzi.sdk.context import attempt, current
 from kagzi.sdk.definitions import Step, Workflow
 from kagzi.sdk.payload import Codec
@@ -141,6 +142,9 @@ class Call:
         task = find_task(self.path)
         args = [self._context(task, current().run_id, 1), *self.args] if task.takes_context else self.args
         workflow: Workflow[..., Any] = Workflow(app, task.func, name=self.path, codec=app.codec)
+        execution = execution_of(self.path)
+        assert execution is not None
+        execution.app = None  # a task is declared with no app, so the steps that it calls may be of any
         return compat.normalize_json(await workflow(*args, **self.kwargs))
 
     def _body(self) -> Any:
