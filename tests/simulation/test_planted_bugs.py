@@ -50,7 +50,7 @@ MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 FIRST_FEW = 8
 HINTS = {
     "acknowledge_what_is_locked": 12,
-    "lose_what_is_locked": 66,
+    "lose_what_is_locked": 84,
     "a_tick_fires_one_timer": 20,
     "apply_an_operation_after_a_refused_one": 27,
     "cancellations_are_not_recorded": 18,
@@ -58,7 +58,7 @@ HINTS = {
     "cancelled_bodies_are_not_told": 1,
     "cancelled_bodies_are_not_waited_for": 33,
     "claim_before_the_time": 5,
-    "claim_under_the_token_of_the_poll": 24,
+    "claim_under_the_token_of_the_poll": 102,
     "count_renewed_leases_from_the_answer": 587,
     "derive_ticks_from_timestamps": 16,
     "drain_by_failing_steps": 14,
