@@ -227,3 +227,26 @@ def test_those_who_are_answered_together_with_a_locked_write_do_not_wait_for_it(
         assert 2 < loop.time() - began < 4
 
     run(main)
+
+
+def test_a_run_that_is_locked_again_is_not_forgotten_because_it_was_locked_before() -> None:
+    async def main() -> None:
+        database = Database("a")
+        batcher, loop = database.batcher(), asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(Locked):  # after four seconds; the run counts as locked for ten more
+            await batcher.submit(request("a"))
+        database.locked.clear()
+        assert await batcher.submit(request("a")) is ChunkAnswer.DONE
+        database.locked.add("a")
+        await asyncio.sleep(12.5 - (loop.time() - began))
+        held = [batcher.submit(chunk("a"))]
+        await asyncio.sleep(2.5)
+        held.append(batcher.submit(chunk("a")))
+        met = [batch for batch in database.batches if "a" in batch]
+        database.locked.clear()
+        assert await asyncio.wait_for(asyncio.gather(*held), 5) == [ChunkAnswer.DONE] * 2
+        assert len(met) == 2  # each lock once
+        assert [batch for batch in database.batches if "a" in batch] == met
+
+    run(main)

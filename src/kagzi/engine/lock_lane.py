@@ -277,5 +277,6 @@ class LockLane:
             self._idle.set()
 
     def _forget(self, waiting: _Waiting) -> None:
-        if not waiting.writes and not waiting.under_way and self._loop.time() >= waiting.met + _REMEMBERED - 0.01:
-            self.runs.pop(waiting.key, None)
+        known = self.runs.get(waiting.key) is waiting  # not another lock of the same run, met since
+        if known and not waiting.writes and self._loop.time() >= waiting.met + _REMEMBERED - 0.01:
+            del self.runs[waiting.key]
