@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kagzi.api.operations import Chunk, SendSignal, StartRun, WakeAnswer, Write
@@ -58,8 +58,8 @@ class Work(Noun):
         # The last character of a run id is random; its code is as good a hash as any.
         return 1 + ord(write.run_id[-1]) % (self.lanes - 1)
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
-        return await self._apply_kinds(writes, self._apply)
+    def apply(self, writes: Sequence[Write]) -> Coroutine[Any, Any, Applied]:
+        return self._apply_kinds(writes, self._apply)
 
     async def apply_patiently(self, writes: Sequence[Write]) -> Applied:
         async with self._patient:
@@ -97,20 +97,25 @@ class Work(Noun):
 
     async def _apply(self, apply: Apply[Any], writes: Sequence[Any]) -> Applied:
         line, now = self._lanes[self.lane_of(writes[0])], self.now()
+        try:
+            return await line.do(lambda connection: apply(connection, writes, now))
+        except (InvalidRequest, Locked) as error:
+            reason = error
+        return await self._apply_the_others(line, apply, writes, now, reason)
+
+    async def _apply_the_others(
+        self, line: Line, apply: Apply[Any], writes: Sequence[Any], now: Instant | None, reason: InvalidRequest | Locked
+    ) -> Applied:
+        """Applies those of a batch that can be: somewhere in it is a value that cannot be stored, or a locked row."""
+        if isinstance(reason, Locked):
+            return await line.do(
+                lambda connection: sift(connection, lambda some: apply(connection, some, now), writes, reason)
+            )
 
         async def together(some: Sequence[Any]) -> Applied:
             return await line.do(lambda connection: apply(connection, some, now))
 
-        try:
-            return await together(writes)
-        except InvalidRequest as error:
-            # Somewhere in the batch is a value that cannot be stored. It must not fail the others.
-            return await apply_apart(together, writes, error)
-        except Locked as error:
-            locked = error
-        return await line.do(
-            lambda connection: sift(connection, lambda some: apply(connection, some, now), writes, locked)
-        )
+        return await apply_apart(together, writes, reason)
 
     async def _apply_patiently(self, apply: Apply[Any], writes: Sequence[Any]) -> Applied:
         now = self.now()
