@@ -38,7 +38,7 @@ HINTS = {
     "queues_are_never_full": 15,
     "repeats_lose_their_key": 43,
     "shared_names_are_not_shared": 14,
-    "those_let_in_have_no_grace": 65,
+    "those_let_in_have_no_grace": 9,
     "what_is_paused_is_handed_out": 15,
 }
 Patch = pytest.MonkeyPatch
