@@ -108,6 +108,21 @@ class Shop:
             self.handled.append((failed.input, failed.failure.message, str(failed.failure.cause)))
             return await echo(failed.failure.message)
 
+        @app.workflow
+        async def begins_anew(failed: FailedRun, left: int = 1) -> str:
+            said = await below.run(failed.failure.message)
+            if left:
+                begins_anew.continue_as_new(failed, left - 1)
+            return f"{said} {failed.input}"
+
+        @app.workflow
+        async def below(text: str) -> str:
+            return text
+
+        @app.workflow(on_failure=begins_anew)
+        async def handled_anew(text: str) -> None:
+            await decline(text)
+
         @app.workflow(on_failure=notify)
         async def handled(text: str) -> None:
             await decline(text)
@@ -130,7 +145,7 @@ class Shop:
 
         self.told, self.caught, self.fails, self.parent, self.anew = told, caught, fails, parent, anew
         self.handles, self.tried, self.joined, self.nightly, self.echo = handled, tried, joined, nightly, echo
-        self.declined = declined
+        self.declined, self.handled_anew, self.begins_anew, self.below = declined, handled_anew, begins_anew, below
 
 
 Field = Callable[[Shop, str], Awaitable[None]]
@@ -251,6 +266,31 @@ async def a_failure_that_is_handled(shop: Shop, secret: str) -> None:
     }
 
 
+async def a_handler_that_begins_anew(shop: Shop, secret: str) -> None:
+    run = await shop.handled_anew.start(secret)
+    with pytest.raises(WorkflowFailed, match=secret):
+        await run.result(timeout=30)
+    found: list[Any] = []
+    while not found:
+        await asyncio.sleep(0.02)
+        found = list((await shop.app.runs(workflow="begins_anew")).items)
+    handle: Any = shop.app.handle(found[0].run_id, shop.begins_anew)
+    for _ in range(2):
+        assert await handle.result(timeout=30) == f"{secret} was declined ['{secret}']"
+        given = (await handle.get()).input
+        assert (given[0]["run_id"], given[1]) == (run.id, 0)
+        handle = await handle.rerun()
+    forked = await handle.fork(input=(given[0], 0))
+    assert await forked.result(timeout=30) == f"{secret} was declined ['{secret}']"
+    assert (await forked.get()).input == [given[0], 0]
+    child: Any = shop.app.handle((await shop.app.runs(workflow="below")).items[0].run_id, shop.below)
+    for _ in range(2):
+        assert await child.result(timeout=30) == secret + " was declined"
+        assert (await child.get()).input == [secret + " was declined"]
+        child = await child.rerun()
+    await child.result(timeout=30)
+
+
 async def tried_again(shop: Shop, secret: str) -> None:
     shop.broken = True
     run = await shop.tried.start(secret)
@@ -316,6 +356,7 @@ FIELDS: list[Field] = [
     children,
     begun_anew,
     a_failure_that_is_handled,
+    a_handler_that_begins_anew,
     tried_again,
     joined,
     schedules,
@@ -560,7 +601,18 @@ async def test_a_worker_fails_runs_whose_payloads_were_moved(sqlite_file: Any) -
         second = await shop.app.schedules.create("b", shop.nightly, "secret 5", cron="0 9 * * *")
         thief.swap("workflow_runs", "input", f"run_id = '{made.id}'", f"run_id = '{second.id}'")
         fired: Any = await made.trigger()
+        # Plain, as the engine writes the input of a failure handler: of something else nobody believes it.
+        forged = await shop.nightly.start("secret 6")
+        thief.do("UPDATE workflow_runs SET input = ?, handles_run_id = ? WHERE run_id = ?", b'["x"]', one.id, forged.id)
+        thief.do(
+            "INSERT INTO run_values (namespace, run_id, name, value, at, seq) "
+            "SELECT namespace, ?, '@failed_input', input, created_at, 0 FROM workflow_runs WHERE run_id = ?",
+            forged.id,
+            one.id,
+        )
         async with shop.app.worker():
+            with pytest.raises(WorkflowFailed, match="is not encrypted"):
+                await forged.result(timeout=30)
             for run in (one, two, asked, both, fired):
                 with pytest.raises(WorkflowFailed, match=MOVED):
                     await run.result(timeout=30)

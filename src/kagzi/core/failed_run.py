@@ -128,6 +128,12 @@ def document(row: FailedRow) -> bytes:
     )
 
 
+def is_document(input: bytes) -> bool:
+    """Returns whether the engine has written a handler's input, rather than a codec: what a handler begins anew
+    with, or is forked with, is encoded."""
+    return input.startswith(b'[{"run_id":"')
+
+
 def with_input(
     value: object, data: bytes, read: Callable[[bytes], Any], read_failure: Callable[[bytes], Failure]
 ) -> object:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from kagzi.core.failed_run import FAILED_INPUT
+from kagzi.core.failed_run import FAILED_INPUT, is_document
 from kagzi.core.step import Step, StepKind
 
 _ID: Final = "id:"  # and an id of the user's, by which a signal was sent
@@ -112,8 +112,8 @@ class Lineage(Struct, frozen=True):
 
 
 def input_of(run: Any) -> PayloadContext | None:
-    """Returns what the input of a Run is; None for a failure handler, whose input is written by the engine."""
-    if run.handles_run_id is not None and run.parent_run_id is None and not run.incarnation:
+    """Returns what the input of a Run is; None for a failure handler's that the engine has written."""
+    if run.handles_run_id is not None and is_document(run.input or b""):
         return None
     return lineage_of(run).of(PayloadKind.INPUT)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, ParamS
 import msgspec
 
 from kagzi.core.duration import Duration, parse_duration
-from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun, with_input
+from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun, is_document, with_input
 from kagzi.core.failure import Redact
 from kagzi.core.limits import check_name
 from kagzi.core.lineage import PayloadContext, PayloadKind
@@ -388,7 +388,7 @@ class Workflow(Generic[P, R]):
         execution.app = self._app
         if self._codec is not None:
             use_payload_codec(execution, self._codec)
-        if failed_input is None:
+        if failed_input is None or not is_document(input):
             context = None if self._codec is None else execution.lineage.of(PayloadKind.INPUT)
             args, kwargs = self.signature.decode_arguments(input, context)
         else:
