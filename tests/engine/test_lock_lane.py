@@ -160,10 +160,26 @@ def test_a_failed_chunk_takes_those_behind_it_along_here_too() -> None:
         later = batcher.submit(chunk("a"))  # would have seconds left
         with pytest.raises(Unavailable, match="process 7"):
             await first
-        with pytest.raises(Unavailable, match="an earlier write of this run failed"):
+        with pytest.raises(Locked, match="process 7"):  # not merely Unavailable: its worker would let go of the run
             await later
 
     run(main)
+
+
+def test_a_lock_that_holds_up_many_runs_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        database = Database(*(f"a{number}" for number in range(200)))
+        batcher = database.batcher(EngineSettings(lock_patience=30 * SECOND))
+        held = [batcher.submit(chunk(f"a{number}")) for number in range(200)]
+        await asyncio.sleep(8)
+        database.locked.clear()
+        assert await asyncio.gather(*held) == [ChunkAnswer.DONE] * 200
+
+    with caplog.at_level(logging.WARNING, "kagzi"):
+        run(main)
+    said = [record.getMessage() for record in caplog.records]
+    assert 1 <= len(said) <= 5
+    assert all("of its namespace 200 wait" in each and "locked by process 7" in each for each in said)
 
 
 def test_a_namespace_with_many_locked_runs_leaves_an_attempt_to_others() -> None:

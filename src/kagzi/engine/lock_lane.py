@@ -51,7 +51,8 @@ _TOGETHER: Final = 500  # writes
 _PAUSE: Final = 0.02  # seconds between two attempts at the same
 _REMEMBERED: Final = 10.0  # seconds for which a run counts as locked after the last caller has gone
 _SHARED: Final = 0.2  # seconds for which those wait who are answered together with what is locked
-_LOGGED_EVERY: Final = 10.0
+_LOGGED_EVERY: Final = 10.0  # seconds, of a run
+_MOST_LINES: Final = 5  # in that time, of all runs: one lock may hold up thousands
 
 
 def key_of(write: Write) -> Key:
@@ -111,6 +112,8 @@ class LockLane:
         self._ready: dict[str, deque[_Waiting]] = {}  # by namespace; the one whose turn it is comes first
         self._tasks: dict[asyncio.Task[None], str] = {}  # attempts under way, and their namespaces
         self._count: dict[str, int] = {}  # writes that wait, by namespace
+        self._logged = -inf  # when the lines of the log began that are counted now
+        self._lines = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -215,15 +218,16 @@ class LockLane:
                 answer if not isinstance(answer, Locked) else self._verdict(waiting, place, answer, now)
                 for place, answer in enumerate(answers)
             ]
+        # What follows a chunk that is still locked hears of the lock, too, so that its worker keeps the run.
         broken = {
-            (write.run_id, write.token)
+            (write.run_id, write.token): answer if isinstance(answer, Locked) else after_failure()
             for write, answer in zip(waiting.writes, answers, strict=False)
             if isinstance(answer, Exception) and isinstance(write, Chunk)
         }
         answers += [None] * (len(waiting.writes) - len(answers))  # those came while it was tried
         for place, write in enumerate(waiting.writes if broken else ()):
-            if answers[place] is None and isinstance(write, Chunk) and (write.run_id, write.token) in broken:
-                answers[place] = after_failure()
+            if answers[place] is None and isinstance(write, Chunk):
+                answers[place] = broken.get((write.run_id, write.token))
         done = {place for place, answer in enumerate(answers) if answer is not None}
         writes = [waiting.writes[place] for place in sorted(done)]
         replies = [waiting.replies[place] for place in sorted(done)]
@@ -256,11 +260,17 @@ class LockLane:
     def _tell(self, waiting: _Waiting, locked: Locked, now: float) -> None:
         if now - waiting.logged >= _LOGGED_EVERY:
             waiting.logged = now
+            if now - self._logged >= _LOGGED_EVERY:
+                self._logged, self._lines = now, 0
+            self._lines += 1
+            if self._lines > _MOST_LINES:
+                return
             log.warning(
-                "run %s has waited %.1f s for a lock, and %d writes of it with it: %s",
+                "run %s has waited %.1f s for a lock, and %d writes of it with it; of its namespace %d wait: %s",
                 waiting.writes[0].run_id,
                 now - waiting.since[0],
                 len(waiting.writes),
+                self._count[waiting.key[0]],
                 locked,
                 extra={"namespace": waiting.key[0], "run_id": waiting.writes[0].run_id},
             )
