@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from kagzi.api.operations import (
     CancelRun,
@@ -236,6 +237,15 @@ async def test_the_leases_of_others_are_renewed_and_a_held_one_is_said_not_to_be
     assert [run.run_id for run in await bench.recover()] == [held.run_id]
     again, _ = await bench.beat(held, kept)
     assert (again.unrenewed, again.lost) == ((), (held.run_id,))
+
+
+async def test_a_worker_that_is_not_known_is_not_told_that_it_lost_what_is_held(bench: Bench, holder: Holder) -> None:
+    claim, other = [await bench.started_claim() for _ in range(2)]
+    taken = replace(claim, token=bench.new_id())
+    await holder.hold(HOLD, claim.run_id)
+    for mine, answer in ((claim, ((claim.run_id,), ())), (taken, ((), (claim.run_id,)))):
+        beaten, _ = await bench.beat(mine, other)
+        assert (beaten.known, (beaten.unrenewed, beaten.lost)) == (False, answer)
 
 
 async def test_a_row_that_many_wait_for_is_blamed_on_who_holds_it(

@@ -113,7 +113,17 @@ SELECT h.worker_id, h.run_id,
        (SELECT r.status = 'RUNNING' FROM kagzi.workflow_runs AS r
         WHERE r.namespace = w.namespace AND r.run_id = h.run_id) AS locked
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]) AS h (worker_id, namespace, run_id, token)
-JOIN kagzi.workers AS w ON w.worker_id = h.worker_id AND (h.namespace IS NULL OR w.namespace = h.namespace)
+-- A worker that is not known, as its row was pruned, still holds what it holds.
+CROSS JOIN LATERAL (
+    SELECT coalesce(
+        (SELECT k.namespace FROM kagzi.workers AS k
+         WHERE k.worker_id = h.worker_id AND (h.namespace IS NULL OR k.namespace = h.namespace)),
+        (SELECT l.namespace FROM kagzi.workflow_runs AS l
+         WHERE l.worker_id = h.worker_id AND l.status = 'RUNNING' AND (h.namespace IS NULL OR l.namespace = h.namespace)
+           AND l.run_id = h.run_id AND l.token = h.token)
+    ) AS namespace
+    OFFSET 0
+) AS w
 -- Not a join: its key comes from two tables, and the planner might look up one half of it for each of them.
 WHERE h.token = (SELECT r.token FROM kagzi.workflow_runs AS r
                  WHERE r.namespace = w.namespace AND r.run_id = h.run_id
