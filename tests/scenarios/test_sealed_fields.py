@@ -101,6 +101,7 @@ class Shop:
         async def anew(text: str, left: int = 2) -> str:
             if left:
                 anew.continue_as_new(text + " anew", left - 1)
+            await fragile(text)
             return await echo(text)
 
         @app.workflow
@@ -239,7 +240,12 @@ async def children(shop: Shop, secret: str) -> None:
 
 
 async def begun_anew(shop: Shop, secret: str) -> None:
+    shop.broken = True
     run = await shop.anew.options(id="anew").start(secret)
+    with pytest.raises(WorkflowFailed, match=secret):
+        await run.result(timeout=30)
+    shop.broken = False
+    run = await run.retry()
     assert await run.result(timeout=30) == secret + " anew anew echoed"
     assert (await shop.anew.options(id="anew").start(secret)).already_exists  # as it was given first
     with pytest.raises(Conflict):

@@ -100,7 +100,7 @@ async def find_same(engine: Engine, start: StartRun, signature: Signature) -> st
     if run.workflow_type != start.workflow_type:
         return None
     given = run.input
-    if run.incarnation:
+    if run.incarnation or run.origin is not None:
         for kept in await engine.workflows.values(run.namespace, run.run_id, (FIRST_INPUT,)):
             given = kept.value
     try:

@@ -141,6 +141,15 @@ class TestContinuing:
         assert isinstance(same, Started), same
         assert (same.run_id, same.already_exists) == (start.run_id, True)
         assert isinstance(await bench.answer(bench.start_run(external_id="sub-1", input=SMALL)), Conflict)
+        # One that repeats it has the id, and was given the same, although it has begun anew never.
+        await bench.done(claim, FailRun(error=b"boom"))
+        repeat = RepeatRun(
+            namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=claim.run_id, keep_steps=True, keep_id=True
+        )
+        await bench.answer(repeat)
+        same = await bench.answer(bench.start_run(external_id="sub-1", input=LARGE))
+        assert isinstance(same, Started), same
+        assert (same.run_id, same.already_exists) == (repeat.run_id, True)
 
     async def test_a_repeat_goes_on_in_the_incarnation(self, bench: Bench) -> None:
         claim = await continued(bench, await bench.started_claim(), LARGE)

@@ -47,7 +47,7 @@ FROM unnest($1::text[], $2::uuid[], $3::bytea[]) AS p (namespace, run_id, data);
 SELECT w.place, r.namespace, r.run_id, coalesce(r.external_id, r.former_id) AS external_id, r.task_queue, r.workflow_type, r.version, r.status, r.token,
        r.started_at, r.available_at,
        coalesce((SELECT v.value FROM kagzi.run_values AS v
-                 WHERE r.incarnation IS NOT NULL AND v.namespace = r.namespace AND v.run_id = r.run_id
+                 WHERE (r.incarnation IS NOT NULL OR r.repeats_run_id IS NOT NULL) AND v.namespace = r.namespace AND v.run_id = r.run_id
                    AND v.name = '@first_input'), r.input, p.data) AS input
 FROM unnest($1::text[], $2::uuid[], $3::text[]) WITH ORDINALITY AS w (namespace, run_id, external_id, place)
 CROSS JOIN LATERAL (

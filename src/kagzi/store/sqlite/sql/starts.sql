@@ -10,7 +10,7 @@ ON CONFLICT DO NOTHING;
 SELECT r.namespace, r.run_id, coalesce(r.external_id, r.former_id), r.workflow_type, r.task_queue, r.version,
     r.status, r.token, r.started_at, r.available_at,
     coalesce((SELECT v.value FROM run_values AS v
-              WHERE r.incarnation IS NOT NULL AND v.namespace = r.namespace AND v.run_id = r.run_id
+              WHERE (r.incarnation IS NOT NULL OR r.repeats_run_id IS NOT NULL) AND v.namespace = r.namespace AND v.run_id = r.run_id
                 AND v.name = '@first_input'),
              r.input, (SELECT p.data FROM workflow_payloads AS p
                        WHERE p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'))
