@@ -100,3 +100,8 @@ async def test_a_run_that_says_how_far_it_is_is_shown_with_a_bar(shell: Shell) -
 )
 def test_a_bar_is_full_when_all_is_done(fraction: float, bar: str) -> None:
     assert output.bar(fraction, "nearly" if 0 < fraction < 1 else "") == bar
+
+
+def test_numbers_of_any_length_are_shown() -> None:
+    digits = "9" * 10_000  # more than Python reads
+    assert output.payload(f"[{digits},{10**100}]".encode()) == [digits, 10**100]

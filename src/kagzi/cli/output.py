@@ -222,4 +222,10 @@ def _read(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except msgspec.ValidationError:  # a number that is out of range, which is no reason to show nothing
-        return json.loads(data)
+        return json.loads(data, parse_int=_number)
+
+
+def _number(digits: str) -> int | str:
+    """Returns the number, or its digits where Python does not read or write so many."""
+    most = sys.get_int_max_str_digits()
+    return digits if 0 < most < len(digits) else int(digits)
