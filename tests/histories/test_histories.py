@@ -190,9 +190,10 @@ TWO = f"paid = await charge(cents); {SLEEP}; return await ship(paid)"
         (f"heavy = await weigh(cents); {TWO}", ("weigh",), ()),
         (f"box = await pack(cents); {TWO}", ("pack",), ()),
         (f"await audit.run(cents); {TWO}", ("audit",), ()),
+        (f"await audit.spawn(cents); {TWO}", ("audit",), ()),
         (f"{SLEEP}; return await ship(cents)", (), ("charge",)),
     ],
-    ids=["same", "before", "behind", "with a result", "with a class", "child", "gone"],
+    ids=["same", "before", "behind", "with a result", "with a class", "child", "spawned", "gone"],
 )
 def test_what_is_new_or_gone_does_no_harm_and_is_told(
     both: dict[bool, bytes], ended: bool, code: str, new: Any, gone: Any

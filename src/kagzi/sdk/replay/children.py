@@ -78,6 +78,11 @@ class Children:
         for operation in late:
             self._submit(operation)
 
+    @property
+    def unrecorded(self) -> list[SpawnChild]:
+        """Those that were called during replay and are not recorded."""
+        return self._late
+
     def _submit(self, operation: SpawnChild) -> None:
         self.spawned = True
         self._journal.submit(operation)

@@ -118,6 +118,7 @@ class ComparedExecution(Execution):
     def _replay(self, event: Step) -> None:
         if self.difference is not None:
             return
+        self._tell_spawned(event)
         if event.kind is StepKind.SLEEP:
             while not self._fires(event):
                 if not self._pass_new(event):
@@ -140,12 +141,23 @@ class ComparedExecution(Execution):
         return event.step_id == WAKE or self.loop.first_due(event.finished_at - int(event.output or 0)) is not None
 
     def _go_live(self) -> None:
-        while self.difference is None and (self._recorded.early or self._ended) and self._pass_new(None):
+        whole = bool(self._recorded.early) or self._ended
+        while self.difference is None and whole and self._pass_new(None):
             pass
+        if whole:
+            self._tell_spawned(None)
         super()._go_live()
 
     def _tell_replaced(self) -> None:
         """Looks for nothing: `compare` does."""
+
+    def _tell_spawned(self, event: Step | None) -> None:
+        """Tells the children that were spawned until now and are not recorded; the code may wait for none of them."""
+        for spawned in () if self._children is None else self._children.unrecorded:
+            if spawned.step_id not in self.new:
+                self.new.append(spawned.step_id)
+                if event is not None:
+                    self._note(event, f"spawns child {spawned.step_id}", None)
 
     def _pass_new(self, event: Step | None) -> bool:
         """Goes past a call that nothing is recorded of, if the code waits for one: with a stand-in for its result."""
