@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kagzi import Debounce, Kagzi
 from tests.cli.conftest import Shell, read_until, until
 from tests.warm import Process
 
@@ -102,6 +104,23 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     code, err = stop(worker)
     assert code == 0, err
     assert "has stopped: 1 completed, 1 failed" in err
+
+
+def test_a_start_by_name_that_joins_another_says_so(shell: Shell) -> None:
+    app = Kagzi(f"sqlite:///{shell.directory}/kagzi.db")
+
+    @app.workflow(debounce=Debounce("1h", key="document"))
+    async def index(document: str, page: int) -> None: ...
+
+    async def register() -> None:
+        async with app, app.worker():
+            pass
+
+    asyncio.run(register())
+    at = ("--url", f"sqlite:///{shell.directory}/kagzi.db")
+    first = shell("start", "index", "--input", '["a", 1]', *at)
+    joins = shell("start", "index", "--input", '["a", 2]', *at)
+    assert (joins.out, f"this joins run {first.out.strip()}" in joins.err) == (first.out, True), joins
 
 
 def test_the_options_of_a_start_reach_the_run(shop: Shell) -> None:

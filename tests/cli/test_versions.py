@@ -56,6 +56,9 @@ def test_versions_are_listed_and_the_default_is_chosen(home: Shell) -> None:
     assert home("workflows", "show", "nobody").code == 3
     none = "no worker has ever offered workflow chekout in namespace default; did you mean checkout?"
     assert none in home("workflows", "show", "chekout").err
+    scheduled = home("schedules", "create", "nightly", "chekout", "0 2 * * *")
+    assert (scheduled.code, "did you mean checkout?" in scheduled.err) == (0, True), scheduled
+    assert "did you mean" not in home("schedules", "create", "hourly", "checkout", "@hourly", "--input", '["3", 5]').err
     assert "did you mean checkout?" in home("start", "chekout", "--delay", "1h").err
     assert none in home("workflows", "show", "chekout").err, "also when there are runs of it"
     # And how its newest runs have done.

@@ -12,11 +12,12 @@ from kagzi.api.engine import ManagedEngine
 from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.known import known_queues, known_workflows
+from kagzi.cli.known import doubt, known_queues, known_workflows
 from kagzi.cli.options import as_json, engine_of, length, quiet_home, run, tagged, tags_of, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.cron import parse_times
+from kagzi.core.flow import Scope
 from kagzi.core.instant import Instant, Span, from_datetime
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.run import PRIORITY_LIMIT
@@ -139,10 +140,14 @@ def create(
         tags=tags_of(tags),
     )
 
-    async def make(engine: ManagedEngine) -> Schedule:
-        return await engine.schedules.create(wanted)
+    async def make(engine: ManagedEngine) -> tuple[Schedule, str | None]:
+        made = await engine.schedules.create(wanted)
+        return made, await doubt(engine, made.namespace, Scope.WORKFLOW, workflow)
 
-    _print(_change(loaded, "create", name, make), json)
+    made, doubts = _change(loaded, "create", name, make)
+    _print(made, json)
+    if doubts is not None:
+        output.note(doubts)
 
 
 @click.command()

@@ -175,7 +175,7 @@ async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | 
         started = await engine.workflows.start(request)
         place = place_of(loaded.settings)
         found = await engine.workflows.get(request.namespace, started.run_id)
-        if started.already_exists and request.debounce is not None:
+        if started.already_exists and request.external_id is None:  # the workflow may say debounce, too
             output.note(f"this joins run {started.run_id}, which has not begun")
         elif started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")

@@ -95,7 +95,7 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
         output.document(output.plain(told) | {"report": report_document(report), "offered": found is not None})
         return
     if found is None:
-        output.note(f"{none}. Somebody has started runs of it all the same")
+        output.note(f"{none}{'' if none.endswith('?') else '.'} Runs of it have been started all the same")
         _show_report(report)
         return
     parameters = read_parameters(found.input_schema)
