@@ -266,3 +266,19 @@ def test_a_run_that_is_locked_again_is_not_forgotten_because_it_was_locked_befor
         assert [batch for batch in database.batches if "a" in batch] == met
 
     run(main)
+
+
+def test_who_waits_behind_many_other_locks_hears_of_it_in_time_too() -> None:
+    async def main() -> None:
+        database = Database(*(f"a{number}" for number in range(200)))
+        batcher, loop = database.batcher(), asyncio.get_running_loop()
+        began = loop.time()
+        held = [batcher.submit(request(f"a{number}")) for number in range(200)]
+        await asyncio.sleep(1)
+        free = batcher.submit(request("b"))
+        answers = await gather(held)
+        assert {type(answer) for answer in answers} == {Locked}
+        assert loop.time() - began < 6
+        await free
+
+    run(main)

@@ -8,8 +8,8 @@ on every write of that run goes here directly, so that they stay in order and no
                             └─────────────┘ until the patience of the write is over: Unavailable, which names the holder
 
 What came here together is tried together once, since most locks are those of a commit that takes a moment; after that
-each run is tried by itself. A few attempts are under way at once, and always one fewer of one namespace, so that a
-tenant who locks many of its runs does not keep another waiting here.
+each run is tried by itself, until its patience is over. A few attempts are under way at once, and always one fewer of
+one namespace, so that a tenant who locks many of its runs does not keep another waiting here.
 
 A start gives up the place that a worker has kept for it (`withhold`): that worker is not to wait, too, and with it the
 other runs that it was given.
@@ -85,6 +85,9 @@ class _Waiting:
         self.writes.append(write)
         self.replies.append(reply)
         self.since.append(since)
+
+    def is_tried_with_others(self, overdue: float) -> bool:
+        return not self.alone or self.since[0] <= overdue
 
     def drop(self, places: set[int]) -> None:
         self.writes = [each for place, each in enumerate(self.writes) if place not in places]
@@ -163,17 +166,23 @@ class LockLane:
         self._begin()
 
     def _next(self) -> list[_Waiting]:
-        """Returns what is tried now, of one namespace: all runs that were not tried yet, or one that was."""
+        """Returns what is tried now, of one namespace: one run that was tried before, or together all that were not and
+        those whose patience is over, as each by itself would wait for the attempts of all others."""
+        overdue = self._loop.time() - self._patience
         busy = list(self._tasks.values())
         for namespace in [*self._ready]:
             if busy.count(namespace) >= ATTEMPTS - 1:
                 continue
             ready = self._ready.pop(namespace)
             group = [ready.popleft()]
-            if not group[0].alone:
-                count = len(group[0].writes)
-                while ready and not ready[0].alone and (count := count + len(ready[0].writes)) <= _TOGETHER:
-                    group.append(ready.popleft())
+            count = len(group[0].writes)
+            while (
+                ready
+                and group[-1].is_tried_with_others(overdue)
+                and ready[0].is_tried_with_others(overdue)
+                and (count := count + len(ready[0].writes)) <= _TOGETHER
+            ):
+                group.append(ready.popleft())
             if ready:
                 self._ready[namespace] = ready  # behind all others
             return group
@@ -202,18 +211,20 @@ class LockLane:
         answers = iter(applied.answers)
         woken = applied.woken
         for waiting, count in zip(group, counts, strict=True):
-            self._settle(waiting, [next(answers) for _ in range(count)], woken)
+            self._settle(waiting, [next(answers) for _ in range(count)], woken, certain=len(group) == 1)
             woken = []
 
-    def _settle(self, waiting: _Waiting, answers: list[Any], woken: list[Any]) -> None:
-        """Answers what was written or has waited for too long; the rest has another turn."""
+    def _settle(self, waiting: _Waiting, answers: list[Any], woken: list[Any], *, certain: bool = False) -> None:
+        """Answers what was written or has waited for too long; the rest has another turn. The log is told who holds the
+        lock if that is certain: of several that were tried together it may be that of another."""
         now = self._loop.time()
         waiting.under_way = False
         locked = next((answer for answer in answers if isinstance(answer, Locked)), None)
         if locked is not None:
             waiting.alone = True
             waiting.met = now
-            self._tell(waiting, locked, now)
+            if certain:
+                self._tell(waiting, locked, now)
             answers = [
                 answer if not isinstance(answer, Locked) else self._verdict(waiting, place, answer, now)
                 for place, answer in enumerate(answers)
