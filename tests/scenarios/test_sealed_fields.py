@@ -18,8 +18,10 @@ import pytest
 
 import kagzi
 from kagzi import CannotDecode, Conflict, Cron, Debounce, FailedRun, Kagzi, PayloadContext, Retry, WorkflowFailed
+from kagzi.cli.decoding import decoded_value
 from kagzi.codecs import Chain, Compress, Encrypt
 from kagzi.core.failure import Failure
+from kagzi.core.lineage import lineage_of
 from kagzi.sdk.histories import export_history
 from kagzi.sdk.replaying import replay
 from tests.scenarios import process_vault
@@ -281,10 +283,15 @@ async def a_handler_that_begins_anew(shop: Shop, secret: str) -> None:
         await asyncio.sleep(0.02)
         found = list((await shop.app.runs(workflow="begins_anew")).items)
     handle: Any = shop.app.handle(found[0].run_id, shop.begins_anew)
+    given: Any = None
+    assert shop.app.codec is not None
     for _ in range(2):
         assert await handle.result(timeout=30) == f"{secret} was declined ['{secret}']"
         given = (await handle.get()).input
         assert (given[0]["run_id"], given[1]) == (run.id, 0)
+        stored = await shop.app.engine.workflows.get(shop.app.namespace, handle.id)
+        for value in await shop.app.engine.workflows.values(shop.app.namespace, handle.id):
+            decoded_value(value, shop.app.codec, lineage_of(stored))  # what `kagzi runs show --app` does
         handle = await handle.rerun()
     forked = await handle.fork(input=(given[0], 0))
     assert await forked.result(timeout=30) == f"{secret} was declined ['{secret}']"
@@ -420,13 +427,17 @@ async def test_no_dump_shows_what_was_given_and_everything_comes_back(place: tup
 async def test_a_body_in_a_process_of_its_own_needs_no_codec(sqlite_file: Any) -> None:
     process_vault.app.url = f"sqlite:///{sqlite_file}"
     async with process_vault.app as app, app.worker(step_processes=1):
-        run = await process_vault.book.start("4111")
-        assert await run.result(timeout=60) == "4111 rendered"
+        run = await process_vault.book.start("4111-boxed")
+        assert await run.result(timeout=60) == "4111-boxed rendered"
         (step,) = await run.steps()
         progress = await run.progress()
         assert progress is not None
-        assert (step.input, step.output, progress.message) == (["4111"], "4111 rendered", "4111 in a process")
-        assert b"4111" not in await dump(process_vault.app.url)
+        assert (step.input, step.output, progress.message) == (
+            ["4111-boxed"],
+            "4111-boxed rendered",
+            "4111-boxed in a process",
+        )
+        assert b"4111-boxed" not in await dump(process_vault.app.url)
 
 
 async def test_a_codec_is_told_what_it_encodes(sqlite_file: Any) -> None:

@@ -46,7 +46,7 @@ def decoded_signal(signal: Signal, codec: Codec, lineage: Lineage) -> Signal:
 
 
 def decoded_value(value: RunValue, codec: Codec, lineage: Lineage) -> RunValue:
-    return replace(value, value=codec.decode(value.value, lineage.value(value.name)))
+    return replace(value, value=_decoded(value.value, codec, lineage.value(value.name)) or b"")
 
 
 def _decoded(data: bytes | None, codec: Codec, context: PayloadContext | None) -> bytes | None:

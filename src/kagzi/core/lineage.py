@@ -101,9 +101,10 @@ class Lineage(Struct, frozen=True):
             return self.of(PayloadKind.SIGNAL, step.name)
         return self.of(PayloadKind.STEP_OUTPUT, _identity(step.step_id))
 
-    def value(self, name: str) -> PayloadContext:
-        """Returns what a value is, or what is kept among the values of a run: what a run was given."""
-        return self.of(PayloadKind.INPUT) if name in _INPUTS else self.of(PayloadKind.VALUE, name)
+    def value(self, name: str) -> PayloadContext | None:
+        """Returns what a value is; None for what a run was given, which is kept among its values and not shown with
+        them: of a failure handler that has begun anew the engine has written it."""
+        return None if name in _INPUTS else self.of(PayloadKind.VALUE, name)
 
     def step_error(self, step: Step) -> PayloadContext:
         if step.child_run_id is not None:
