@@ -379,7 +379,6 @@ async def test_an_app_that_is_opened_twice(home: str) -> None:
     [
         ({"queues": "default"}, "queues=['default']"),
         ({"queues": []}, "at least one queue"),
-        ({"queues": None}, "list of names"),
         ({"queues": 5}, "list of names"),
         ({"queues": [5]}, "queue must be text"),
         ({"queues": ["a\0"]}, "NUL"),
