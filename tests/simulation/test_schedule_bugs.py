@@ -112,16 +112,16 @@ def firings_are_counted_once_more_when_they_were_there(patch: Patch) -> None:
     say_instead(patch, "count_firings", "total_runs + ?3", "total_runs + ?3 + 1")
 
 
-_COPIED = "run_id) END,\n    scheduled_for"
+_COPIED = "coalesce(workflow_runs.scheduled_for, "
 
 
 def repeats_count_as_firings(patch: Patch) -> None:
     say_instead(patch, "repeat_run", "started_at, origin_run_id, ", "started_at, origin_run_id, schedule_group_id, ")
-    say_instead(patch, "repeat_run", _COPIED, _COPIED.replace("scheduled", "schedule_group_id, scheduled"))
+    say_instead(patch, "repeat_run", _COPIED, "schedule_group_id, " + _COPIED)
 
 
 def repeats_forget_which_instant_they_are_for(patch: Patch) -> None:
-    say_instead(patch, "repeat_run", _COPIED, _COPIED.replace("scheduled_for", "NULL"))
+    say_instead(patch, "repeat_run", _COPIED, "coalesce(NULL, ")
 
 
 BUGS: list[Callable[[Patch], None]] = [
