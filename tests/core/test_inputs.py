@@ -85,7 +85,7 @@ VALUES: list[str] = [
     *('{"street":"s","number":"1"}', '{"street":1}', '{"street":"s","more":1}', '{"orderId":"1"}', '{"order_id":"1"}'),
     *('{"orderId":"1","parts":[{"orderId":2}]}', '{"orderId":"1","address":{}}', '{"type":"Cat","lives":1}'),
     *('{"type":"Cow"}', '{"type":"Dog","lives":1}', '{"name":1}', '{"count":"1"}', '{"count":1,"nickName":"n"}'),
-    *('{"count":[]}', '[{"street":"s"}]', '[{"count":1}]', '{"x":1,"y":2}', '{"x":1}', '{"x":"{}"}'),
+    *('{"count":[]}', '{"count":1.0}', '[{"street":"s"}]', '[{"count":1}]', '{"x":1,"y":2}', '{"x":1}', '{"x":"{}"}'),
 ]
 
 
@@ -159,6 +159,7 @@ REFUSED: list[tuple[Callable[[], Signature], str, str]] = [
     (lambda: of_one(Annotated[int, msgspec.Meta(ge=1)]), "0", "argument 'x' must be at least 1, not 0"),
     (lambda: of_one(Literal["a", "b"]), '["c"]', 'argument \'x\' must be one of "a", "b", not "c"'),
     (lambda: of_one(int | None), '["c"]', "argument 'x' must be an integer or null, not \"c\""),
+    (lambda: of_one(int), "1.0", "argument 'x' must be an integer, not 1.0"),
     (lambda: of_one(int), "nonsense", "it is not JSON"),
 ]
 

@@ -206,7 +206,7 @@ def _is(value: Any, kind: str, schema: dict[str, Any]) -> bool:
         case "string":  # what has a format or an encoding may be written otherwise: a decimal number as a number
             return isinstance(value, str) or (("format" in schema or "contentEncoding" in schema) and value is not None)
         case "integer":
-            return not isinstance(value, bool) and (isinstance(value, int) or _whole(value))
+            return isinstance(value, int) and not isinstance(value, bool)
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "boolean":
@@ -217,10 +217,6 @@ def _is(value: Any, kind: str, schema: dict[str, Any]) -> bool:
             return isinstance(value, dict)
         case _:
             return value is None
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, float) and value.is_integer()
 
 
 def _same(value: Any, choice: Any) -> bool:
