@@ -8,9 +8,9 @@ BATCHES = length(2, 8)
 SEEDS_IN_A_BATCH = 125
 
 
-# Worlds in which something occurs that few have: a rerun, copies that have other children, and an outcome that is given
-# back. Every batch has them.
-RARE = (16, 67, 221)
+# Worlds in which something occurs that few have: a rerun, a held run that is cancelled, an outcome that is given back,
+# copies that have other children. Every batch has them.
+RARE = (16, 100, 221, 662)
 
 
 # Worlds of another kind, with jobs over many runs and debounced starts.

@@ -27,7 +27,7 @@ HINTS = {
     "a_job_moves_what_somebody_holds": 5,
     "a_job_that_was_cancelled_goes_on": 1,
     "a_job_repeats_what_was_repeated_before": 16,
-    "a_job_wakes_only_what_sleeps": 9,
+    "a_job_wakes_only_what_sleeps": 26,
     "a_retry_by_a_job_keeps_nothing": 2,
     "a_start_joins_a_run_that_has_begun": 1,
     "a_start_that_comes_twice_is_counted_twice": 1,

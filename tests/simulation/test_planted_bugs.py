@@ -59,7 +59,7 @@ HINTS = {
     "cancelled_bodies_are_not_waited_for": 33,
     "claim_before_the_time": 5,
     "claim_under_the_token_of_the_poll": 102,
-    "count_renewed_leases_from_the_answer": 587,
+    "count_renewed_leases_from_the_answer": 372,
     "derive_ticks_from_timestamps": 16,
     "drain_by_failing_steps": 14,
     "drop_the_fence": 3,
